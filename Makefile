@@ -1,0 +1,67 @@
+# One task runner. `make check` is exactly what CI runs.
+#
+# Every target makes the virtual environment it needs; nothing but a Python >= 3.11 and make has to
+# be there. `make PYTHON=/path/to/python3.13 check` uses another interpreter (after `make clean`).
+
+PYTHON ?= python3
+# Tests run on this many processes; `make test JOBS=0` runs them in one, for a debugger.
+JOBS ?= auto
+# More arguments for pytest, for instance `make test ARGS='-k lease'`.
+ARGS ?=
+
+BIN := .venv/bin
+DEMO_BIN := .venv-demo/bin
+PIP_FLAGS := --quiet --disable-pip-version-check -c constraints-dev.txt
+INPUTS := pyproject.toml constraints-dev.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types bench crash clean
+
+help:
+	@echo 'make demo    run the example (examples/stdlib-survey) with the runtime dependencies only'
+	@echo 'make test    the fast tests'
+	@echo 'make check   style, types and the fast tests: what CI runs'
+	@echo 'make crash   the long crash tests'
+	@echo 'make bench   the benchmarks'
+	@echo 'make clean   remove environments, caches and build results'
+
+# A stamp is written last, so an installation that was interrupted is made again from nothing.
+.venv/.stamp: $(INPUTS)
+	rm -rf .venv
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[dev]'
+	touch $@
+
+.venv-demo/.stamp: $(INPUTS)
+	rm -rf .venv-demo
+	$(PYTHON) -m venv .venv-demo
+	$(DEMO_BIN)/python -m pip install $(PIP_FLAGS) -e .
+	touch $@
+
+demo: .venv-demo/.stamp
+	$(DEMO_BIN)/python examples/stdlib-survey/demo.py
+
+test: .venv/.stamp
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+# Cheap before dear: a style or type mistake is told before the tests start.
+check: lint types
+	@$(MAKE) test
+
+lint: .venv/.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/.stamp
+	$(BIN)/mypy --strict src
+
+bench: .venv/.stamp
+	$(BIN)/python tests/bench/run.py
+
+# No time limit a test: exhaustive runs take minutes each.
+crash: .venv/.stamp
+	$(BIN)/python -m pytest -m crash_full --timeout=0 -n $(JOBS) $(ARGS)
+
+clean:
+	rm -rf .venv .venv-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage build dist
+	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} +

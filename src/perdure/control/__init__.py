@@ -1,0 +1,1 @@
+"""Driving tasks: task files, the run loop, executors."""

@@ -1,0 +1,281 @@
+"""Event to journal line and back, and the hash chain over the lines (ADR 0001).
+
+The running value after a line is ``sha256(previous running value + the line's bytes before
+',"h":')``; a line shows its first 16 hexadecimal digits as its last key ``h``. A line without
+``h`` (written by others) enters the running value with all its bytes. Invariants: encoding is
+deterministic; ``decode(encode(x)) == x`` for any text, lone surrogates included; a scan yields
+whole commits only, so nothing is folded that was not committed. Nothing here touches a file.
+"""
+
+import json
+from binascii import b2a_hex
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timezone
+from hashlib import sha256
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import UNSET
+
+from perdure.core.events import Draft, Entity, Event, upcast
+
+GENESIS: Final = b"\0" * 32
+_H_KEY: Final = b',"h":"'
+_H_TAIL_BYTES: Final = 24  # ,"h":"0123456789abcdef"}
+_encoder: Final = msgspec.json.Encoder()
+_sorter: Final = msgspec.json.Encoder(order="sorted")
+_decoder: Final = msgspec.json.Decoder(Event)
+
+
+T = TypeVar("T")
+
+
+class ChainTip(NamedTuple):
+    """Where a journal prefix ends, and enough of its chain to prove it and to go on."""
+
+    seq: int
+    offset: int
+    """Byte after the last line's newline."""
+    value: bytes
+    """Running value after the last line."""
+    start: int
+    """Byte where the last line starts."""
+    before: bytes
+    """Running value before the last line."""
+
+    @property
+    def h(self) -> str:
+        """What the last line shows, or would show."""
+        return self.value.hex()[:16]
+
+
+EMPTY_TIP: Final = ChainTip(0, 0, GENESIS, 0, GENESIS)
+
+
+class Damage(NamedTuple):
+    """The first line that is not a valid continuation of the journal."""
+
+    line: int
+    byte: int
+    reason: str
+
+
+class Commit(NamedTuple):
+    """What to write, and what it will mean once it is durable."""
+
+    data: bytes
+    events: tuple[Event, ...]
+    tip: ChainTip
+
+
+def timestamp(now: float) -> str:
+    """A moment in seconds since 1970 as the journal writes it: ISO-8601, UTC, milliseconds."""
+    return datetime.fromtimestamp(now, timezone.utc).isoformat(timespec="milliseconds")
+
+
+def encode_commit(
+    tip: ChainTip,
+    drafts: Sequence[Draft],
+    *,
+    ts: str,
+    actor: str,
+    epoch: int,
+    op: str | None = None,
+) -> Commit:
+    """The lines of one commit after ``tip``. Several drafts share a ``tx`` that their last ends."""
+    count = len(drafts)
+    tx = f"tx-{tip.seq + 1}" if count > 1 else None
+    parts: list[bytes] = []
+    events: list[Event] = []
+    for index, draft in enumerate(drafts, 1):
+        payload = draft.payload
+        if count > 1 and index == count:
+            payload = {**payload, "tx_end": True}
+        event = Event(
+            tip.seq + 1,
+            ts,
+            actor,
+            draft.kind,
+            tx,
+            Entity(draft.entity_type, draft.entity_id),
+            payload,
+            list(draft.evidence),
+            epoch,
+            [index, count] if count > 1 else UNSET,
+            op if op is not None else UNSET,
+        )
+        head = to_json(event)[:-1]
+        value = sha256(tip.value + head).digest()
+        line = b"%b%b%b\"}\n" % (head, _H_KEY, value.hex()[:16].encode())
+        tip = ChainTip(event.seq, tip.offset + len(line), value, tip.offset, tip.value)
+        parts.append(line)
+        events.append(event)
+    return Commit(b"".join(parts), tuple(events), tip)
+
+
+def decode_line(line: bytes) -> Event:
+    """The event on a line (without its newline). Raises ValueError when it is not one."""
+    try:
+        return _decoder.decode(line)
+    except msgspec.ValidationError:
+        raw = _loads(line)
+    except msgspec.DecodeError:
+        if b"\\u" not in line:  # not the one thing the fast decoder cannot read: a lone surrogate
+            raise ValueError("not JSON") from None
+        raw = _loads(line)
+    if not isinstance(raw, dict):
+        raise ValueError("not a JSON object")
+    try:
+        return msgspec.convert(upcast(raw), Event)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"not an event: {error}") from None
+
+
+def chain(before: bytes, line: bytes) -> tuple[bytes, bool | None]:
+    """Running value after a line, and whether its ``h`` is right (None: it has none)."""
+    if line[-_H_TAIL_BYTES:-18] == _H_KEY and line[-2:] == b'"}':
+        value = sha256(before + line[:-_H_TAIL_BYTES]).digest()
+        return value, value.hex()[:16].encode() == line[-18:-2]
+    return sha256(before + line).digest(), None
+
+
+def proves(tip: ChainTip, line: bytes) -> bool:
+    """Whether ``line`` (the bytes from ``tip.start`` to its newline) is the one the tip ends at."""
+    value, ok = chain(tip.before, line)
+    return ok is not False and value == tip.value
+
+
+class Scan:
+    """Reads journal bytes from a tip on, checks every line, and hands out whole commits.
+
+    After the iteration ``tip`` is the end of the last whole commit and ``damage`` says what
+    follows it, if anything does. Memory is bounded by one commit and one chunk.
+    """
+
+    def __init__(self, tip: ChainTip = EMPTY_TIP) -> None:
+        self.tip = tip
+        self.commit_start = tip.start
+        """Byte where the last whole commit starts."""
+        self.unchained = 0
+        self.damage: Damage | None = None
+
+    def commits(self, chunks: Iterable[bytes]) -> Iterator[list[Event]]:
+        """The commits in ``chunks``, which start at ``tip.offset``; stops at the first damage."""
+        seq, offset, value, start, before = self.tip
+        decode, digest = _decoder.decode, sha256
+        pending: list[Event] = []
+        first = start
+        rest = b""
+        for chunk in chunks:
+            lines = (rest + chunk if rest else chunk).split(b"\n")
+            rest = lines.pop()
+            for line in lines:
+                # The chain is inlined: this loop is the cost of a full replay.
+                if line[-_H_TAIL_BYTES:-18] == _H_KEY and line[-2:] == b'"}':
+                    after = digest(value + line[:-_H_TAIL_BYTES]).digest()
+                    chained = b2a_hex(after[:8]) == line[-18:-2]
+                elif not line.strip():
+                    offset += len(line) + 1
+                    continue
+                else:
+                    after = digest(value + line).digest()
+                    chained = True
+                    self.unchained += 1
+                try:
+                    event = decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError):
+                    try:
+                        event = decode_line(line)
+                    except ValueError as error:
+                        self.damage = Damage(seq + 1, offset, str(error))
+                        return
+                if not chained:
+                    reason = "its hash chain value h does not match its bytes"
+                    self.damage = Damage(seq + 1, offset, reason)
+                    return
+                if event.seq != seq + 1 or pending or event.c is not UNSET:
+                    reason = _out_of_place(event, seq + 1, pending)
+                    if reason:
+                        self.damage = Damage(seq + 1, offset, reason)
+                        return
+                seq += 1
+                start, before, value = offset, value, after
+                offset += len(line) + 1
+                if event.c is UNSET:
+                    self.commit_start = start
+                    self.tip = ChainTip(seq, offset, value, start, before)
+                    yield [event]
+                else:
+                    if not pending:
+                        first = start
+                    pending.append(event)
+                    if event.c[0] == event.c[1]:
+                        self.commit_start = first
+                        self.tip = ChainTip(seq, offset, value, start, before)
+                        yield pending
+                        pending = []
+        if pending or rest.strip():
+            what = "ends without a newline" if rest.strip() else "ends inside a commit"
+            self.damage = Damage(seq + 1, offset, f"the journal {what}")
+
+
+def _out_of_place(event: Event, seq: int, pending: list[Event]) -> str:
+    """Why an intact line cannot stand here; empty when it can."""
+    if event.seq != seq:
+        return f"seq is {event.seq} where {seq} belongs"
+    mark = event.c
+    if mark is UNSET:
+        return "a new commit starts inside another one" if pending else ""
+    if len(mark) != 2 or mark[0] != len(pending) + 1 or not mark[0] <= mark[1]:
+        return f"commit mark {mark} is out of place"
+    if pending and pending[0].c[1] != mark[1]:  # type: ignore[index]
+        return f"commit mark {mark} belongs to another commit"
+    return ""
+
+
+def judge_tail(rest: bytes, tip: ChainTip) -> bool:
+    """Whether everything after ``tip`` can be what a crash left of one unfinished commit.
+
+    Every commit is synced before the next is written, so a crash damages the last one only: it may
+    be cut, zeroed, noise, or have holes before intact lines of the same commit. An intact line of
+    any later commit proves that what is damaged before it had been committed.
+    """
+    lines = [line for line in rest.split(b"\n") if line.strip(b"\0 \r\t")]
+    for line in lines:
+        try:
+            event = decode_line(line.strip(b"\0"))
+        except ValueError:
+            continue
+        if event.c is UNSET:
+            if len(lines) > 1:
+                return False
+        elif len(event.c) != 2 or event.seq - event.c[0] != tip.seq:
+            return False
+    return True
+
+
+def to_json(value: object, *, sort: bool = False) -> bytes:
+    """Compact JSON of a record or a mapping; any text goes through, lone surrogates escaped."""
+    try:
+        return (_sorter if sort else _encoder).encode(value)
+    except UnicodeEncodeError:  # a lone surrogate, as in undecodable file names
+        plain = msgspec.to_builtins(value)
+        text = json.dumps(plain, ensure_ascii=True, separators=(",", ":"), sort_keys=sort)
+        return text.encode("ascii")
+
+
+def from_json(data: bytes, kind: type[T]) -> T:
+    """A typed record from JSON. Raises ValueError when the bytes are not one."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        if b"\\u" not in data:
+            raise ValueError(str(error)) from None
+        return msgspec.convert(_loads(data), kind)
+
+
+def _loads(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None

@@ -1,0 +1,264 @@
+"""Decisions: a command against a state gives events, or a refusal that names its rule.
+
+``decide`` is pure: it reads the replica, never changes it, and touches nothing outside. What it
+returns has not happened yet; it has once the commit is durable. The parts that deal with nodes and
+with artifacts are in ``decide_node`` and ``decide_artifact``.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from perdure.core import commands as c
+from perdure.core import decide_artifact, decide_node
+from perdure.core.events import ENTITY_TYPES, KINDS, Draft
+from perdure.core.fold import Replica
+from perdure.core.lookup import node_of
+from perdure.core.machine import task_edge
+from perdure.core.model import FORMAT_VERSION, ID_PATTERN, State, text_bytes_max
+from perdure.errors import RefusedError, TransitionError, UsageError
+
+_TERMINAL_ALLOWED: Final = (c.WriteNote, c.RecordDecision, c.LogSteering, c.MoveTask, c.AppendRaw)
+
+
+def decide(replica: Replica, command: c.Command, context: c.Context) -> c.Decision:
+    """The events this command comes to. Raises HaltError, and then nothing is to be changed."""
+    state = replica.state
+    if state.fsm_task == "ARCHIVED" and not isinstance(command, _TERMINAL_ALLOWED):
+        raise RefusedError(
+            f"task {state.task_id} is archived.",
+            code="task_archived",
+            rule="FST-3",
+            fix="Start a new task for further work.",
+        )
+    return _DECIDERS[type(command)](replica, command, context)
+
+
+def _start_task(replica: Replica, command: c.StartTask, context: c.Context) -> c.Decision:
+    if replica.state.created:
+        raise RefusedError("the task exists already.", code="task_exists", rule="INV-2")
+    check_task_id(command.task_id)
+    if command.tier not in (0, 1, 2):
+        raise UsageError(f"tier {command.tier} does not exist.", fix="Use 0, 1 or 2.")
+    started = Draft(
+        "INSTANCE_STARTED",
+        "task",
+        command.task_id,
+        {
+            "task": command.task_id,
+            "goal": command.goal,
+            "acceptance": list(command.acceptance),
+            "tier": command.tier,
+            "policies": msgspec.to_builtins(command.policies),
+            "people": command.people,
+            "standing_authorities": [],
+            "source": command.source,
+            "format": FORMAT_VERSION,
+        },
+    )
+    return c.Decision((started, *_task_moves(command.task_id, "INIT", ("DECOMPOSING",))))
+
+
+def check_task_id(task_id: str) -> None:
+    """Raise UsageError unless this can name a task."""
+    if not ID_PATTERN.match(task_id):
+        raise UsageError(
+            f"{task_id!r} cannot be a task id.",
+            code="bad_id",
+            fix="Use up to 64 letters, digits, dots, dashes or underscores, starting with a"
+            " letter or a digit.",
+        )
+
+
+def _task_moves(task_id: str, source: str, targets: tuple[str, ...]) -> tuple[Draft, ...]:
+    drafts = []
+    for target in targets:
+        edge = task_edge(source, target)
+        if edge is None:
+            raise TransitionError(f"the task cannot go from {source} to {target}.")
+        payload = {"from": source, "to": target, "edge": edge.id}
+        drafts.append(Draft("STATE_TRANSITION", "task", task_id, payload))
+        source = target
+    return tuple(drafts)
+
+
+_TASK_ROUTES: Final[dict[tuple[str, str], tuple[str, ...]]] = {
+    ("INIT", "DECOMPOSING"): ("DECOMPOSING",),
+    ("INIT", "EXECUTING"): ("DECOMPOSING", "EXECUTING"),
+    ("DECOMPOSING", "EXECUTING"): ("EXECUTING",),
+    ("SUSPENDED", "EXECUTING"): ("RECOVERING", "EXECUTING"),
+    ("RECOVERING", "EXECUTING"): ("EXECUTING",),
+    ("FINAL_AUDIT", "EXECUTING"): ("DECOMPOSING", "EXECUTING"),
+    ("EXECUTING", "DECOMPOSING"): ("DECOMPOSING",),
+    ("FINAL_AUDIT", "DECOMPOSING"): ("DECOMPOSING",),
+    ("EXECUTING", "RECOVERING"): ("RECOVERING",),
+    ("SUSPENDED", "RECOVERING"): ("RECOVERING",),
+    ("RECOVERING", "DECOMPOSING"): ("DECOMPOSING",),
+    ("RECOVERING", "FINAL_AUDIT"): ("FINAL_AUDIT",),
+    ("EXECUTING", "SUSPENDED"): ("SUSPENDED",),
+    ("DECOMPOSING", "SUSPENDED"): ("EXECUTING", "SUSPENDED"),
+    ("EXECUTING", "FINAL_AUDIT"): ("FINAL_AUDIT",),
+    ("DECOMPOSING", "FINAL_AUDIT"): ("EXECUTING", "FINAL_AUDIT"),
+    ("FINAL_AUDIT", "ARCHIVED"): ("ARCHIVED",),
+}
+
+
+def _move_task(replica: Replica, command: c.MoveTask, context: c.Context) -> c.Decision:
+    state = replica.state
+    if state.fsm_task == command.to:
+        return c.Decision()
+    route = _TASK_ROUTES.get((state.fsm_task, command.to))
+    if not route:
+        raise TransitionError(
+            f"the task cannot go from {state.fsm_task} to {command.to}.",
+            rule="FST-1",
+            fix=_TASK_FIXES.get(command.to, ""),
+        )
+    source: str = state.fsm_task
+    for target in route:
+        edge = task_edge(source, target)
+        refusal = edge.guard(state) if edge is not None else "there is no such edge"
+        if edge is None or refusal:
+            raise TransitionError(
+                f"the task cannot go from {source} to {target}: {refusal}.",
+                rule=edge.id if edge is not None else "FSN-1",
+                fix=_TASK_FIXES.get(target, ""),
+            )
+        source = target
+    drafts = _task_moves(state.task_id, state.fsm_task, route)
+    if command.to == "SUSPENDED":
+        note = {"op": "handoff", "text": command.reason or "paused", **_handoff(state)}
+        drafts = (Draft("NOTE", "task", state.task_id, note), *drafts)
+    return c.Decision(drafts)
+
+
+_TASK_FIXES: Final = {
+    "SUSPENDED": "Submit, fail or cancel the work under way first; `perdure status` lists it.",
+    "EXECUTING": "Add nodes with `perdure add`, or see `perdure status` for what is waiting.",
+    "FINAL_AUDIT": "Finish or cancel what is open; `perdure status` lists it.",
+}
+
+
+def _handoff(state: State) -> dict[str, Any]:
+    counts: dict[str, int] = {}
+    for node in state.nodes.values():
+        counts[node.state] = counts.get(node.state, 0) + 1
+    return {"counts": counts, "hint": state.next_hint}
+
+
+def _note(replica: Replica, command: c.WriteNote, context: c.Context) -> c.Decision:
+    check_text(command.text, "note")
+    payload = {"op": command.op, "text": command.text, **command.extra}
+    return c.Decision((Draft("NOTE", "task", replica.state.task_id, payload),))
+
+
+def _record_decision(replica: Replica, command: c.RecordDecision, context: c.Context) -> c.Decision:
+    check_text(command.text, "decision")
+    decision_id = command.decision_id or f"DR-{replica.state.decisions + 1}"
+    payload = {
+        "op": "decision",
+        "id": decision_id,
+        "rationale": command.text,
+        "options": list(command.options),
+        "choice": command.choice,
+        "authority": command.authority or context.actor,
+    }
+    return c.Decision((Draft("DECISION", "task", replica.state.task_id, payload),))
+
+
+def _steering(replica: Replica, command: c.LogSteering, context: c.Context) -> c.Decision:
+    check_text(command.text, "steering")
+    steering_id = command.steering_id or f"ST-{len(replica.state.steering) + 1:03d}"
+    known = replica.state.steering.get(steering_id)
+    if known is not None:
+        return c.Decision(answer=known)
+    payload = {
+        "id": steering_id,
+        "source": command.source or context.actor,
+        "verbatim": command.text,
+        "received_via": command.received_via or "call",
+        "provenance": "original",
+    }
+    return c.Decision((Draft("STEERING_LOGGED", "steering", steering_id, payload),))
+
+
+def _beat(replica: Replica, command: c.Beat, context: c.Context) -> c.Decision:
+    state, drafts = replica.state, []
+    for node_id in command.node_ids:
+        node = node_of(state, node_id)
+        contract = state.contracts.get(node.invocation or "")
+        if contract is None:
+            raise TransitionError(
+                f"nobody is at work on {node_id}: it is {node.state}.",
+                rule="FSN-2",
+                fix=f"Start it first: perdure start {node_id}",
+            )
+        payload: dict[str, Any] = {
+            "invocation": contract.invocation_id,
+            "at": context.now,
+            "note": command.note,
+        }
+        if contract.expires_at is not None:
+            payload["expires_at"] = context.now + state.policies.contract_ttl_s
+        drafts.append(Draft("HEARTBEAT", "node", node_id, payload))
+    return c.Decision(tuple(drafts))
+
+
+def _append_raw(replica: Replica, command: c.AppendRaw, context: c.Context) -> c.Decision:
+    if command.kind not in KINDS or command.entity_type not in ENTITY_TYPES:
+        raise UsageError(
+            f"there is no event kind {command.kind!r} about a {command.entity_type!r}.",
+            code="unknown_kind",
+            fix="Use a kind and an entity type of the protocol.",
+        )
+    guarded = {
+        "STATE_TRANSITION": "transition",
+        "ARTIFACT_REGISTERED": "register_artifact",
+        "AMENDMENT": "add_node",
+        "INSTANCE_STARTED": "the constructor",
+        "STEERING_LOGGED": "steering",
+        "DECISION": "decision",
+    }
+    if command.kind in guarded:
+        raise RefusedError(
+            f"a {command.kind} cannot be written directly: it has guards of its own.",
+            rule="FSN-1",
+            fix=f"Use {guarded[command.kind]}.",
+        )
+    draft = Draft(
+        command.kind, command.entity_type, command.entity_id, command.payload, command.evidence
+    )
+    return c.Decision((draft,))
+
+
+def check_text(text: str, what: str) -> None:
+    """Raise UsageError when a text is empty or longer than an event may hold."""
+    if not text.strip():
+        raise UsageError(f"the {what} is empty.", code="empty_text", fix="Say something.")
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > text_bytes_max:
+        raise UsageError(
+            f"the {what} has {size} bytes; the limit is {text_bytes_max}.",
+            code="too_large",
+            fix="Write it to a file and register that as an artifact.",
+        )
+
+
+_DECIDERS: Final[Mapping[type, Callable[[Replica, Any, c.Context], c.Decision]]] = {
+    c.StartTask: _start_task,
+    c.AddNode: decide_node.decide_add,
+    c.AmendNode: decide_node.decide_amend,
+    c.MoveNode: decide_node.decide_move,
+    c.FailNode: decide_node.decide_fail,
+    c.RetryNode: decide_node.decide_retry,
+    c.CancelNodes: decide_node.decide_cancel,
+    c.RegisterArtifact: decide_artifact.decide_register,
+    c.AttachArtifact: decide_artifact.decide_attach,
+    c.Beat: _beat,
+    c.WriteNote: _note,
+    c.RecordDecision: _record_decision,
+    c.LogSteering: _steering,
+    c.MoveTask: _move_task,
+    c.AppendRaw: _append_raw,
+}

@@ -1,0 +1,558 @@
+"""Decisions about nodes: adding, amending, moving along FSM-N, failing, retrying, cancelling.
+
+Invariants: every STATE_TRANSITION here is a row of ``machine.NODE_EDGES`` whose guard holds and
+whose payload is complete; a verdict that passes makes dependents READY in the same commit (FSN-4);
+a failed attempt's unverified registrations are quarantined in the commit that fails it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from perdure.core import commands as c
+from perdure.core.decide_artifact import decide_quarantine
+from perdure.core.events import Draft
+from perdure.core.fold import Replica
+from perdure.core.frontier import find_cycle
+from perdure.core.lookup import near, node_of
+from perdure.core.machine import (
+    Edge,
+    edges_from,
+    missing_payload,
+    node_edge,
+    open_deps,
+    retry_budget,
+)
+from perdure.core.model import (
+    FAILURE_CLASSES,
+    ID_PATTERN,
+    NODE_STATES,
+    RESERVED_NODE_IDS,
+    Node,
+    State,
+    nodes_max,
+    title_chars_max,
+)
+from perdure.errors import EvidenceError, RefusedError, TransitionError, UsageError
+
+
+def decide_add(replica: Replica, command: c.AddNode, context: c.Context) -> c.Decision:
+    """One AMENDMENT that extends the graph; a finished task is reopened for it (T09)."""
+    state = replica.state
+    check_node_id(command.node_id)
+    if command.node_id in state.nodes:
+        raise RefusedError(
+            f"node {command.node_id!r} exists already.",
+            code="duplicate_id",
+            rule="TG-3",
+            fix="Choose a new id; `perdure show` tells what the existing one is.",
+        )
+    if len(state.nodes) >= nodes_max:
+        raise RefusedError(f"a task holds at most {nodes_max} nodes.", code="limit", rule="D4")
+    if not command.title.strip() or len(command.title) > title_chars_max:
+        raise UsageError(
+            f"a title has 1 to {title_chars_max} characters.",
+            code="bad_title",
+            fix="Give a short title; details go into the goal of its spec.",
+        )
+    _check_deps(state, command.node_id, command.deps)
+    if command.successor_of is not None:
+        _check_successor(state, command.successor_of)
+    node = Node(
+        command.node_id,
+        command.title,
+        command.spec,
+        deps=tuple(dict.fromkeys(command.deps)),
+        priority=command.priority,
+        verification_level=command.verification_level,
+        resume_policy=command.resume_policy,
+        effect=command.effect,
+    )
+    after: dict[str, Any] = msgspec.to_builtins(node)
+    if command.successor_of is not None:
+        after["successor_of"] = command.successor_of
+    payload = {"op": "add_node", "target": command.node_id, "before": None, "after": after}
+    drafts = [Draft("AMENDMENT", "node", command.node_id, payload)]
+    if command.successor_of is not None:
+        drafts += _repoint(replica, command.successor_of, command.node_id)
+    if state.fsm_task in ("INIT", "FINAL_AUDIT"):
+        edge = "T01" if state.fsm_task == "INIT" else "T09"
+        move = {"from": state.fsm_task, "to": "DECOMPOSING", "edge": edge}
+        drafts.insert(0, Draft("STATE_TRANSITION", "task", state.task_id, move))
+    return c.Decision(tuple(drafts))
+
+
+def check_node_id(node_id: str) -> None:
+    """Raise UsageError unless this can name a node."""
+    if not ID_PATTERN.match(node_id) or node_id in RESERVED_NODE_IDS:
+        raise UsageError(
+            f"{node_id!r} cannot be a node id.",
+            code="bad_id",
+            rule="PL-4",
+            fix="Use up to 64 letters, digits, dots, dashes or underscores, starting with a"
+            " letter or a digit; 'old' is taken.",
+        )
+
+
+def _check_deps(state: State, node_id: str, deps: tuple[str, ...]) -> None:
+    for dep in deps:
+        if dep == node_id:
+            raise RefusedError(
+                f"node {node_id!r} cannot depend on itself.",
+                code="cyclic_deps",
+                rule="D4",
+                fix="Remove it from its own deps.",
+            )
+        node_of(state, dep)
+
+
+def _check_successor(state: State, old_id: str) -> None:
+    old = node_of(state, old_id)
+    if old.state not in ("QUARANTINED", "CANCELLED"):
+        raise TransitionError(
+            f"{old_id} is {old.state}; only a quarantined or cancelled node has successors.",
+            rule="N14",
+            fix="Add the node without naming a predecessor.",
+        )
+
+
+def _repoint(replica: Replica, old_id: str, new_id: str) -> list[Draft]:
+    """N14: the dependents of a dead node wait for its successor from now on."""
+    drafts = []
+    for dependent_id in replica.dependents.get(old_id, ()):
+        node = replica.state.nodes[dependent_id]
+        if node.state not in ("PENDING", "READY", "RETRYABLE", "BLOCKED"):
+            continue
+        deps = [new_id if dep == old_id else dep for dep in node.deps]
+        payload = {
+            "op": "amend_node",
+            "target": dependent_id,
+            "before": {"deps": list(node.deps)},
+            "after": {"deps": deps},
+            "reason": f"{new_id} succeeds {old_id}",
+        }
+        drafts.append(Draft("AMENDMENT", "node", dependent_id, payload))
+    return drafts
+
+
+_AMENDABLE: Final = frozenset(
+    {"title", "priority", "verification_level", "resume_policy", "effect", "spec", "deps"}
+)
+
+
+def decide_amend(replica: Replica, command: c.AmendNode, context: c.Context) -> c.Decision:
+    """One AMENDMENT; refused while the node is at work, and once it is closed (TG-1)."""
+    node = node_of(replica.state, command.node_id)
+    if node.state not in ("PENDING", "READY", "RETRYABLE", "BLOCKED"):
+        raise RefusedError(
+            f"the spec of {node.node_id} cannot change: it is {node.state}.",
+            code="spec_frozen",
+            rule="TG-1",
+            fix="Add a node that corrects it, or wait until the attempt under way has ended.",
+        )
+    unknown = sorted(set(command.after) - _AMENDABLE)
+    if unknown:
+        raise UsageError(
+            f"{', '.join(unknown)} cannot be amended.",
+            code="unknown_field",
+            rule="TG-1",
+            suggestions=near(unknown[0], _AMENDABLE),
+        )
+    deps = tuple(command.after.get("deps", node.deps))
+    _check_deps(replica.state, node.node_id, deps)
+    graph = {name: other.deps for name, other in replica.state.nodes.items()}
+    cycle = find_cycle({**graph, node.node_id: deps})
+    if cycle:
+        raise RefusedError(
+            f"that would make a cycle: {' -> '.join(cycle)}.",
+            code="cyclic_deps",
+            rule="D4",
+            fix="Remove one of these dependencies.",
+        )
+    held = msgspec.to_builtins(node)
+    payload = {
+        "op": "amend_node",
+        "target": node.node_id,
+        "before": {name: held.get(name) for name in command.after},
+        "after": command.after,
+        "reason": command.reason,
+    }
+    drafts = [Draft("AMENDMENT", "node", node.node_id, payload)]
+    return c.Decision(tuple(drafts))
+
+
+def decide_move(replica: Replica, command: c.MoveNode, context: c.Context) -> c.Decision:
+    """One edge of FSM-N, with what the same commit must hold besides it."""
+    state, to = replica.state, command.to
+    node = node_of(state, command.node_id)
+    if to not in NODE_STATES:
+        raise TransitionError(
+            f"{to!r} is not a state of a node.",
+            code="unknown_state",
+            fix=f"Use one of {', '.join(NODE_STATES)}.",
+            suggestions=near(to, NODE_STATES),
+        )
+    if to == node.state == "READY" and node.state_ref is not None:
+        return c.Decision(answer=node.state_ref)
+    if to == "RUNNING":
+        return c.Decision(_start(state, node, command))
+    if to == "DONE" or command.verdict is not None:
+        return _conclude(replica, node, command)
+    edge = legal_edge(node, to)
+    if to == "RETRYABLE" and edge.id == "N04":
+        given = command.payload
+        failed = c.FailNode(
+            node.node_id,
+            str(given.get("failure_class") or ""),
+            str(given.get("signature") or ""),
+            detail=str(given.get("detail") or ""),
+            evidence=command.evidence,
+        )
+        return decide_fail(replica, failed, context)
+    payload = _fill(state, node, edge, command)
+    drafts = [_transition(state, node, edge, payload, command.evidence)]
+    moves: tuple[c.FileMove, ...] = ()
+    if edge.id in ("N07", "N08"):
+        quarantine = decide_quarantine(replica, node)
+        drafts = [*quarantine.drafts, *drafts]
+        moves = quarantine.moves
+    return c.Decision(tuple(drafts), moves)
+
+
+def legal_edge(node: Node, to: str) -> Edge:
+    """The row for this move. Raises TransitionError that says what is possible instead."""
+    edge = node_edge(node.state, to)
+    if edge is None:
+        possible = sorted({row.target for row in edges_from(node.state)})
+        raise TransitionError(
+            f"{node.node_id} cannot go from {node.state} to {to}.",
+            fix=f"From {node.state} it can go to {', '.join(possible)}."
+            if possible
+            else "Nothing leaves this state; add a successor node.",
+        )
+    return edge
+
+
+def check_start(state: State, node: Node) -> Edge:
+    """The edge by which work on this node may start now; raises TransitionError when it may not."""
+    if node.state == "RUNNING":
+        contract = state.contracts.get(node.invocation or "")
+        owner = contract.executor.actor if contract is not None else "somebody"
+        raise TransitionError(
+            f"{node.node_id} is at work already, under {owner} (contract {node.invocation}).",
+            code="already_running",
+            rule="FSN-2",
+            fix="`perdure ready` lists what else may start now.",
+        )
+    if node.state == "PENDING":
+        ready = legal_edge(node, "READY")
+        refusal = ready.guard(state, node, {}) or node_edge_guard("READY", state, node)
+        if refusal:
+            raise _refused(node, ready, refusal)
+        edge = node_edge("READY", "RUNNING")
+    else:
+        edge = legal_edge(node, "RUNNING")
+        refusal = edge.guard(state, node, {})
+        if refusal:
+            raise _refused(node, edge, refusal)
+    if state.fsm_task in ("SUSPENDED", "ARCHIVED"):
+        raise TransitionError(
+            f"nothing starts while the task is {state.fsm_task}.",
+            rule="FST-1",
+            fix="Run `perdure resume` first.",
+        )
+    if edge is None:
+        raise AssertionError("READY to RUNNING is a row of the table")
+    return edge
+
+
+def node_edge_guard(source: str, state: State, node: Node) -> str:
+    """Why the node could not start from ``source``, empty when it could."""
+    edge = node_edge(source, "RUNNING")
+    return edge.guard(state, node, {}) if edge is not None else ""
+
+
+def _start(state: State, node: Node, command: c.MoveNode) -> tuple[Draft, ...]:
+    edge = check_start(state, node)
+    contract = command.contract
+    if contract is None:
+        raise TransitionError(
+            f"{node.node_id} cannot start without a contract.",
+            rule=edge.id,
+            fix="Start it through the runtime, which issues one.",
+        )
+    drafts = []
+    if node.state == "PENDING":
+        ready = legal_edge(node, "READY")
+        payload = _fill(state, node, ready, c.MoveNode(node.node_id, "READY"))
+        drafts.append(_transition(state, node, ready, payload, ()))
+    payload = {
+        **command.payload,
+        "contract": f"contracts/{contract.invocation_id}.json",
+        "contract_sha256": contract.sha256,
+        "invocation": contract.invocation_id,
+        "executor": msgspec.to_builtins(contract.executor),
+        "budget": contract.budget,
+        "issued_at": command.payload.get("issued_at", 0.0),
+        "expires_at": contract.expires_at,
+        "attempt": node.attempts + 1,
+    }
+    if contract.out_of_order:
+        payload["out_of_order"] = contract.out_of_order
+    evidence = (payload["contract"], *command.evidence)
+    drafts.append(_transition(state, node, edge, payload, evidence))
+    return tuple(drafts)
+
+
+def _conclude(replica: Replica, node: Node, command: c.MoveNode) -> c.Decision:
+    """N06 from a passing verdict, else N07, or N08 when it was the last strike."""
+    state, verdict = replica.state, command.verdict
+    edge = legal_edge(node, "DONE")
+    refusal = edge.guard(state, node, {})
+    if refusal:
+        raise _refused(node, edge, refusal)
+    if verdict is None:
+        raise EvidenceError(
+            f"{node.node_id} is not DONE because somebody says so.",
+            fix=f"Let the runtime verify it: perdure check {node.node_id}",
+        )
+    checks = list(verdict.checks)
+    common: dict[str, Any] = {"verifier": verdict.verifier, "level": verdict.level, "checks": checks}
+    if verdict.passed:
+        payload = {**common, "artifacts": verdict.artifacts}
+        evidence = (*verdict.artifacts, *command.evidence)
+        done = _transition(state, node, edge, payload, tuple(dict.fromkeys(evidence)))
+        return c.Decision((done, *_wake_dependents(replica, node)))
+    quarantine = decide_quarantine(replica, node)
+    attempt: dict[str, Any] = {"diagnosis": verdict.diagnosis, "attempt": node.attempts + 1}
+    if node.method_strikes + 1 >= retry_budget(state, node):
+        last = legal_edge(node, "QUARANTINED")
+        manifest = {"artifacts": list(node.artifacts), "diagnosis": verdict.diagnosis}
+        payload = {**common, **attempt, "manifest": manifest}
+        failed = _transition(state, node, last, payload, command.evidence)
+    else:
+        again = legal_edge(node, "RETRYABLE")
+        payload = {**common, **attempt, "failure_class": "transient-agent"}
+        failed = _transition(state, node, again, payload, command.evidence)
+    return c.Decision((*quarantine.drafts, failed), quarantine.moves)
+
+
+def _wake_dependents(replica: Replica, node: Node) -> list[Draft]:
+    """N01 for every dependent that waited for this node alone (FSN-4)."""
+    state, drafts = replica.state, []
+    for dependent_id in replica.dependents.get(node.node_id, ()):
+        dependent = state.nodes[dependent_id]
+        if dependent.state != "PENDING" or open_deps(state, dependent) != [node.node_id]:
+            continue
+        edge = legal_edge(dependent, "READY")
+        payload = {"deps": list(dependent.deps)}
+        drafts.append(_transition(state, dependent, edge, payload, ()))
+    return drafts
+
+
+def decide_fail(replica: Replica, command: c.FailNode, context: c.Context) -> c.Decision:
+    """End the attempt under way by what its failure class says (protocol section 5)."""
+    state = replica.state
+    node = node_of(state, command.node_id)
+    if command.failure_class not in FAILURE_CLASSES:
+        raise TransitionError(
+            f"a failure needs a class, and {command.failure_class!r} is none.",
+            code="missing_payload",
+            rule="N04",
+            fix=f"Name failure_class: one of {', '.join(FAILURE_CLASSES)}.",
+            suggestions=near(command.failure_class, FAILURE_CLASSES),
+        )
+    if not command.signature.strip():
+        raise TransitionError(
+            "a failure needs a signature: what was seen.",
+            code="missing_payload",
+            rule="N04",
+            fix="Name signature, such as 'exit 3' or 'timed out after 600 s'.",
+        )
+    edge = legal_edge(node, "RETRYABLE")
+    if edge.id != "N04":
+        raise TransitionError(
+            f"{node.node_id} is {node.state}: there is no attempt under way to fail.",
+            rule="N04",
+            fix=f"`perdure check {node.node_id}` verifies what was submitted.",
+        )
+    quarantine = decide_quarantine(replica, node)
+    if command.failure_class == "permanent-resource":
+        payload: dict[str, Any] = {
+            "reason": command.signature,
+            "wake": "the resource is there, says a person",
+            "detail": command.detail,
+            "failure_class": command.failure_class,
+        }
+        blocked = legal_edge(node, "BLOCKED")
+        ask = _ask(state, node, f"{node.title}: {command.signature}. Put it right, then retry.")
+        drafts = (ask, _transition(state, node, blocked, payload, command.evidence))
+        return c.Decision((*quarantine.drafts, *drafts), quarantine.moves)
+    payload = {
+        "failure_class": command.failure_class,
+        "signature": command.signature,
+        "attempt": node.attempts + 1,
+        "detail": command.detail,
+        "method": node.method,
+    }
+    if command.interruption:
+        payload["interruption"] = True
+    failed = _transition(state, node, edge, payload, command.evidence)
+    after: list[Draft] = []
+    if command.failure_class == "permanent-spec":
+        after = _replan(state, node, command)
+    elif not command.interruption and node.method_strikes + 1 >= retry_budget(state, node):
+        after = [_ask(state, node, _exhausted(node, command.signature))]
+    return c.Decision((*quarantine.drafts, failed, *after), quarantine.moves)
+
+
+def _replan(state: State, node: Node, command: c.FailNode) -> list[Draft]:
+    """permanent-spec: N12 and N13 right behind N04, and the question what shall replace it."""
+    amendment = {
+        "op": "replan",
+        "target": node.node_id,
+        "reason": command.signature,
+        "before": None,
+        "after": None,
+    }
+    replanned = {"from": "RETRYABLE", "to": "READY", "edge": "N12", "amendment": "same tx"}
+    obsolete = {"from": "READY", "to": "QUARANTINED", "edge": "N13", "replacement": "to be named"}
+    return [
+        Draft("AMENDMENT", "node", node.node_id, amendment),
+        Draft("STATE_TRANSITION", "node", node.node_id, replanned),
+        Draft("STATE_TRANSITION", "node", node.node_id, obsolete),
+    ]
+
+
+def _exhausted(node: Node, signature: str) -> str:
+    return (
+        f"{node.title}: method {node.method!r} is out of strikes (last: {signature})."
+        " Retry it with another method, or cancel it."
+    )
+
+
+def _ask(state: State, node: Node, text: str) -> Draft:
+    question_id = f"Q-{node.node_id}-{node.attempts}"
+    payload = {
+        "op": "ask",
+        "question_id": question_id,
+        "question": text,
+        "node": node.node_id,
+        "options": ["retry with another method", "cancel"],
+        "default": "leave it where it is",
+    }
+    return Draft("DECISION", "node", node.node_id, payload)
+
+
+def decide_retry(replica: Replica, command: c.RetryNode, context: c.Context) -> c.Decision:
+    """A DECISION that frees a node which waits for one; BLOCKED goes to READY by it (N09)."""
+    state = replica.state
+    node = node_of(state, command.node_id)
+    if node.state not in ("RETRYABLE", "BLOCKED"):
+        raise TransitionError(
+            f"{node.node_id} is {node.state}: there is nothing to retry.",
+            rule="N11",
+            fix="Nothing leaves quarantine; add a successor."
+            if node.state == "QUARANTINED"
+            else f"`perdure show {node.node_id}` tells what it waits for.",
+        )
+    exhausted = node.state == "RETRYABLE" and node.method_strikes >= retry_budget(state, node)
+    if exhausted and command.method in ("", node.method):
+        raise TransitionError(
+            f"{node.node_id} has failed {node.method_strikes} times by method {node.method!r};"
+            " the same again is refused.",
+            rule="FSN-3",
+            fix=f"Change the method: perdure retry {node.node_id} --method NAME --reason WHY",
+        )
+    payload = {
+        "op": "retry",
+        "node": node.node_id,
+        "method": command.method or node.method,
+        "rationale": command.reason,
+        "authority": context.actor,
+    }
+    drafts = [Draft("DECISION", "node", node.node_id, payload)]
+    if node.state == "BLOCKED":
+        edge = legal_edge(node, "READY")
+        move = _fill(state, node, edge, c.MoveNode(node.node_id, "READY", (command.reason,)))
+        drafts.append(_transition(state, node, edge, move, (command.reason,)))
+    return c.Decision(tuple(drafts))
+
+
+def decide_cancel(replica: Replica, command: c.CancelNodes, context: c.Context) -> c.Decision:
+    """A DECISION and one N10 or N15 for each node; files stay where they are."""
+    state = replica.state
+    nodes = [node_of(state, node_id) for node_id in dict.fromkeys(command.node_ids)]
+    for node in nodes:
+        legal_edge(node, "CANCELLED")
+    decision_id = f"DR-{state.decisions + 1}"
+    decision = {
+        "op": "cancel",
+        "id": decision_id,
+        "nodes": [node.node_id for node in nodes],
+        "rationale": command.reason,
+        "authority": context.actor,
+    }
+    drafts = [Draft("DECISION", "task", state.task_id, decision)]
+    for node in nodes:
+        edge = legal_edge(node, "CANCELLED")
+        payload = {"decision": decision_id, "authority": context.actor, "reason": command.reason}
+        drafts.append(_transition(state, node, edge, payload, (decision_id,)))
+    return c.Decision(tuple(drafts))
+
+
+def _fill(state: State, node: Node, edge: Edge, command: c.MoveNode) -> dict[str, Any]:
+    """The payload of a move: what the caller gave, and what the state itself can tell."""
+    payload = dict(command.payload)
+    if edge.id == "N01":
+        payload.setdefault("deps", list(node.deps))
+    elif edge.id == "N03":
+        payload.setdefault("report", command.evidence[0] if command.evidence else "claim")
+    elif edge.id in ("N04", "N07"):
+        payload.setdefault("attempt", node.attempts + 1)
+    elif edge.id == "N09" and command.evidence:
+        payload.setdefault("wake_evidence", command.evidence[0])
+    elif edge.id == "N15" and command.evidence:
+        payload.setdefault("decision", command.evidence[0])
+    elif edge.id == "N10" and command.evidence:
+        payload.setdefault("authority", command.evidence[0])
+    missing = missing_payload(edge, payload)
+    if missing:
+        raise TransitionError(
+            f"{node.node_id} {node.state} to {edge.target} must carry {', '.join(missing)}.",
+            code="missing_payload",
+            rule=edge.id,
+            fix=f"Pass {', '.join(f'{name}=...' for name in missing)}.",
+        )
+    refusal = edge.guard(state, node, payload)
+    if refusal:
+        raise _refused(node, edge, refusal)
+    return payload
+
+
+def _refused(node: Node, edge: Edge, refusal: str) -> TransitionError:
+    return TransitionError(
+        f"{node.node_id} cannot go from {node.state} to {edge.target}: {refusal}.",
+        code="guard_failed",
+        rule=edge.id,
+        fix=_FIXES.get(edge.id, f"`perdure show {node.node_id}` tells what it waits for."),
+    )
+
+
+_FIXES: Final = {
+    "N01": "Finish what it depends on; `perdure ready` lists what may start now.",
+    "N02": "`perdure ready` lists what may start now.",
+    "N11": "Change the method with `perdure retry NODE --method NAME`, or ask.",
+}
+
+
+def _transition(
+    state: State,
+    node: Node,
+    edge: Edge,
+    payload: Mapping[str, Any],
+    evidence: tuple[str, ...],
+) -> Draft:
+    moved = {"from": edge.source, "to": edge.target, "edge": edge.id, **payload}
+    return Draft("STATE_TRANSITION", "node", node.node_id, moved, evidence)

@@ -1,0 +1,78 @@
+"""The frontier: which nodes may start now, in which order (protocol section 7, FR-1, FR-2).
+
+Invariants: recomputed from the state each time, never patched; the order is total (priority
+descending, longest remaining critical path, cheapest, node id by number), so two coordinators
+with the same journal pick the same work.
+"""
+
+from perdure.core.fold import Replica
+from perdure.core.machine import startable
+from perdure.core.model import CLOSED_STATES, Node, id_key
+
+
+def frontier(replica: Replica) -> list[str]:
+    """Ids of the nodes that may legally start now, best first."""
+    nodes = replica.state.nodes
+    ready = [node for node in nodes.values() if startable(replica.state, node)]
+    if len(ready) > 1:
+        remaining = critical_paths(replica)
+        ready.sort(key=lambda node: _rank(node, remaining[node.node_id]))
+    return [node.node_id for node in ready]
+
+
+def _rank(node: Node, remaining: float) -> tuple[object, ...]:
+    return (-node.priority, -remaining, node.spec.cost, id_key(node.node_id))
+
+
+def critical_paths(replica: Replica) -> dict[str, float]:
+    """For each open node the cost of the longest chain of open work from it to the end."""
+    nodes, dependents = replica.state.nodes, replica.dependents
+    done: dict[str, float] = {}
+    for root in nodes:
+        stack = [root]
+        while stack:
+            name = stack[-1]
+            if name in done:
+                stack.pop()
+                continue
+            after = [
+                next_id
+                for next_id in dependents.get(name, ())
+                if nodes[next_id].state not in CLOSED_STATES
+            ]
+            missing = [next_id for next_id in after if next_id not in done]
+            if missing:
+                stack.extend(missing)
+                continue
+            cost = nodes[name].spec.cost
+            done[name] = cost + max((done[next_id] for next_id in after), default=0.0)
+            stack.pop()
+    return done
+
+
+def find_cycle(deps: dict[str, tuple[str, ...]]) -> list[str]:
+    """A cycle among these dependencies as ``[a, b, a]``, or an empty list."""
+    settled: set[str] = set()
+    for root in deps:
+        path: list[str] = []
+        on_path: set[str] = set()
+        stack: list[tuple[str, int]] = [(root, 0)]
+        while stack:
+            name, index = stack.pop()
+            if index == 0:
+                if name in settled:
+                    continue
+                path.append(name)
+                on_path.add(name)
+            nexts = [dep for dep in deps.get(name, ()) if dep in deps]
+            if index < len(nexts):
+                stack.append((name, index + 1))
+                following = nexts[index]
+                if following in on_path:
+                    return [*path[path.index(following) :], following]
+                stack.append((following, 0))
+            else:
+                settled.add(name)
+                on_path.discard(name)
+                path.pop()
+    return []

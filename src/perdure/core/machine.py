@@ -1,0 +1,207 @@
+"""FSM-N and FSM-T as tables: every legal move of a node and of a task, and nothing else (FSN-1).
+
+A row names its edge, the states, what must hold (``guard``) and what the event must carry
+(``required``). Guards are pure and return why the move is refused, empty when it may happen.
+Invariants: no state is reachable but through a row; nothing leaves QUARANTINED or CANCELLED; N06
+is the only way into DONE.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from perdure.core.model import CLOSED_STATES, NODE_STATES, Node, State
+
+Guard = Callable[[State, Node, Mapping[str, Any]], str]
+
+
+class Edge(NamedTuple):
+    """One row of FSM-N."""
+
+    id: str
+    source: str
+    target: str
+    meaning: str
+    required: tuple[str, ...]
+    guard: Guard
+
+
+class TaskEdge(NamedTuple):
+    """One row of FSM-T."""
+
+    id: str
+    source: str
+    target: str
+    meaning: str
+    guard: Callable[[State], str]
+
+
+def open_deps(state: State, node: Node) -> list[str]:
+    """The deps of a node that are not DONE."""
+    return [dep for dep in node.deps if state.nodes[dep].state != "DONE"]
+
+
+def open_question(state: State, node_id: str) -> str:
+    """Id of a question that holds this node, or empty."""
+    for question in state.questions.values():
+        if question.node == node_id:
+            return question.question_id
+    return ""
+
+
+def retry_budget(state: State, node: Node) -> int:
+    """Entries into RETRYABLE of one method before it must escalate (FSN-3)."""
+    own = node.spec.retry_budget
+    return state.policies.retry_budget if own is None else own
+
+
+def _always(state: State, node: Node, payload: Mapping[str, Any]) -> str:
+    return ""
+
+
+def _deps_done(state: State, node: Node, payload: Mapping[str, Any]) -> str:
+    waiting = open_deps(state, node)
+    if waiting:
+        shown = ", ".join(f"{dep} is {state.nodes[dep].state}" for dep in waiting[:5])
+        return f"it waits for its dependencies ({shown})"
+    return ""
+
+
+def _not_held(state: State, node: Node, payload: Mapping[str, Any]) -> str:
+    question = open_question(state, node.node_id)
+    return f"question {question} about it is open" if question else ""
+
+
+def _may_start(state: State, node: Node, payload: Mapping[str, Any]) -> str:
+    if node.spec.draft:
+        return "its spec is a draft"
+    if node.effect == "S3" and node.receipt is not None:
+        return "its external effect has already happened (receipt on record)"
+    return _deps_done(state, node, payload) or _not_held(state, node, payload)
+
+
+def _may_retry(state: State, node: Node, payload: Mapping[str, Any]) -> str:
+    budget = retry_budget(state, node)
+    if node.method_strikes >= budget:
+        return (
+            f"method {node.method!r} has failed {node.method_strikes} times, which is its budget"
+            " (FSN-3: change the method or ask)"
+        )
+    return _may_start(state, node, payload)
+
+
+NODE_EDGES: Final = (
+    Edge("N01", "PENDING", "READY", "every dep is DONE", ("deps",), _deps_done),
+    Edge("N02", "READY", "RUNNING", "a contract is issued to one executor",
+         ("contract", "executor", "budget"), _may_start),
+    Edge("N03", "RUNNING", "VERIFYING", "the executor claims completion", ("report",), _always),
+    Edge("N04", "RUNNING", "RETRYABLE", "the executor died, ran out of budget or failed",
+         ("failure_class", "signature", "attempt"), _always),
+    Edge("N05", "RUNNING", "BLOCKED", "a gate, a question or a resource wall",
+         ("reason", "wake"), _always),
+    Edge("N06", "VERIFYING", "DONE", "verification passed on evidence",
+         ("verifier", "checks", "artifacts"), _not_held),
+    Edge("N07", "VERIFYING", "RETRYABLE", "verification failed and can be redone",
+         ("diagnosis", "attempt"), _always),
+    Edge("N08", "VERIFYING", "QUARANTINED", "verification failed for good or out of strikes",
+         ("manifest",), _always),
+    Edge("N09", "BLOCKED", "READY", "the wake condition is met", ("wake_evidence",), _deps_done),
+    Edge("N10", "BLOCKED", "CANCELLED", "cancelled while waiting", ("authority",), _always),
+    Edge("N11", "RETRYABLE", "RUNNING", "a new contract is issued",
+         ("contract", "executor", "budget"), _may_retry),
+    Edge("N12", "RETRYABLE", "READY", "replanned", ("amendment",), _deps_done),
+    Edge("N13", "READY", "QUARANTINED", "obsolete after a replan", ("replacement",), _always),
+    *(
+        Edge("N15", source, "CANCELLED", "the authority cancels", ("decision",), _always)
+        for source in NODE_STATES
+        if source not in ("BLOCKED", "QUARANTINED", "CANCELLED")
+    ),
+)  # fmt: skip
+"""N14 is not a move: successors of a quarantined node are new nodes that point back to it."""
+
+RC1: Final = Edge(
+    "RC1", "DONE", "READY", "its files are gone; recovery only", ("finding",), _always
+)
+
+_by_states: Final = {(edge.source, edge.target): edge for edge in NODE_EDGES}
+_by_source: Final = {
+    source: tuple(edge for edge in NODE_EDGES if edge.source == source) for source in NODE_STATES
+}
+
+
+def node_edge(source: str, target: str) -> Edge | None:
+    """The row for this move, or None when it is not legal."""
+    return _by_states.get((source, target))
+
+
+def edges_from(source: str) -> tuple[Edge, ...]:
+    """Every row that leaves a state, for messages that say what is possible."""
+    return _by_source.get(source, ())
+
+
+def missing_payload(edge: Edge, payload: Mapping[str, Any]) -> list[str]:
+    """The required keys that the payload lacks."""
+    return [key for key in edge.required if payload.get(key) is None]
+
+
+def startable(state: State, node: Node) -> bool:
+    """Whether work on this node may start now (protocol section 7)."""
+    if node.state in ("PENDING", "READY"):
+        return not _may_start(state, node, {})
+    return node.state == "RETRYABLE" and not _may_retry(state, node, {})
+
+
+def _free(state: State) -> str:
+    return ""
+
+
+def _some_frontier(state: State) -> str:
+    if any(startable(state, node) for node in state.nodes.values()):
+        return ""
+    return _nothing_open(state) and "nothing may start"
+
+
+def _no_live_contract(state: State) -> str:
+    live = [contract.node for contract in state.contracts.values()]
+    return f"work is under way on {', '.join(live[:5])}" if live else ""
+
+
+def _nothing_open(state: State) -> str:
+    if not state.nodes:
+        return "the task has no nodes"
+    left = [node.node_id for node in state.nodes.values() if node.state not in CLOSED_STATES]
+    if left:
+        return f"{len(left)} nodes are still open ({', '.join(left[:5])})"
+    dead = unreplaced(state)
+    return f"{', '.join(dead[:5])} is quarantined without a successor" if dead else ""
+
+
+def unreplaced(state: State) -> list[str]:
+    """Quarantined nodes without a successor (N14): the task cannot finish while there is one."""
+    return [
+        node.node_id
+        for node in state.nodes.values()
+        if node.state == "QUARANTINED" and not node.successors
+    ]
+
+
+TASK_EDGES: Final = (
+    TaskEdge("T01", "INIT", "DECOMPOSING", "the graph is being written", _free),
+    TaskEdge("T02", "DECOMPOSING", "EXECUTING", "a frontier exists, or nothing is open", _some_frontier),
+    TaskEdge("T03", "EXECUTING", "RECOVERING", "an interruption was found", _free),
+    TaskEdge("T04", "EXECUTING", "SUSPENDED", "a pause at a commit boundary", _no_live_contract),
+    TaskEdge("T05", "SUSPENDED", "RECOVERING", "resumed", _free),
+    TaskEdge("T06", "RECOVERING", "EXECUTING", "consistent, and work may go on", _free),
+    TaskEdge("T07", "EXECUTING", "FINAL_AUDIT", "nothing is open", _nothing_open),
+    TaskEdge("T08", "EXECUTING", "DECOMPOSING", "work was missed", _free),
+    TaskEdge("T09", "FINAL_AUDIT", "DECOMPOSING", "defects, or new work", _free),
+    TaskEdge("T10", "FINAL_AUDIT", "ARCHIVED", "the audit passed", _nothing_open),
+    TaskEdge("T11", "RECOVERING", "DECOMPOSING", "the graph is incomplete", _free),
+    TaskEdge("T12", "RECOVERING", "FINAL_AUDIT", "nothing is open", _nothing_open),
+)
+
+_task_by_states: Final = {(edge.source, edge.target): edge for edge in TASK_EDGES}
+
+
+def task_edge(source: str, target: str) -> TaskEdge | None:
+    """The row for this move of the task, or None when it is not legal."""
+    return _task_by_states.get((source, target))

@@ -1,0 +1,256 @@
+"""The typed records of a task, and the limits on them.
+
+Invariants: a record holds no behaviour and no clock; every field that a file shows has the name it
+has there (formats.md of HALT-04 plus ours); a :class:`State` is a function of a journal prefix and
+of nothing else.
+"""
+
+import re
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+
+NodeState = Literal[
+    "PENDING", "READY", "RUNNING", "VERIFYING", "BLOCKED", "DONE", "RETRYABLE", "QUARANTINED",
+    "CANCELLED",
+]  # fmt: skip
+TaskState = Literal[
+    "INIT", "DECOMPOSING", "EXECUTING", "RECOVERING", "SUSPENDED", "FINAL_AUDIT", "ARCHIVED"
+]
+FailureClass = Literal[
+    "transient-environment", "transient-agent", "permanent-spec", "permanent-resource"
+]
+VerificationLevel = Literal["V0", "V1", "V2", "V3"]
+ResumePolicy = Literal["skip_if_checksum", "reverify_if_amended", "never_skip"]
+Effect = Literal["S0", "S1", "S2", "S3"]
+CheckMethod = Literal[
+    "exists", "nonempty", "sha256", "json-schema", "matches", "count", "script", "units", "audit",
+    "human",
+]  # fmt: skip
+
+NODE_STATES: Final[tuple[str, ...]] = get_args(NodeState)
+TASK_STATES: Final[tuple[str, ...]] = get_args(TaskState)
+FAILURE_CLASSES: Final[tuple[str, ...]] = get_args(FailureClass)
+VERIFICATION_LEVELS: Final[tuple[str, ...]] = get_args(VerificationLevel)
+RESUME_POLICIES: Final[tuple[str, ...]] = get_args(ResumePolicy)
+EFFECTS: Final[tuple[str, ...]] = get_args(Effect)
+CHECK_METHODS: Final[tuple[str, ...]] = get_args(CheckMethod)
+CLOSED_STATES: Final = frozenset({"DONE", "QUARANTINED", "CANCELLED"})
+
+FORMAT_VERSION: Final = 1
+
+ID_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+RESERVED_ARTIFACT_IDS: Final = frozenset({"as_of", "sum"})
+RESERVED_NODE_IDS: Final = frozenset({"old", "registry.json"})
+
+# Limits. Each is refused by name when passed, with the limit in the message.
+event_bytes_max: Final = 16 << 20
+text_bytes_max: Final = 8 << 20
+title_chars_max: Final = 500
+contract_bytes_max: Final = 256 << 10
+events_per_commit_max: Final = 50_000
+ops_kept_max: Final = 10_000
+frontier_snapshot_max: Final = 40
+nodes_max: Final = 1_000_000
+nesting_depth_max: Final = 3
+
+
+class Record:
+    """Lets a typed record be read like the JSON it is written as: ``record["field"]``."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: str) -> Any:
+        if key in self.__struct_fields__:  # type: ignore[attr-defined]
+            return getattr(self, key)
+        raise KeyError(key)
+
+
+class Criterion(Record, msgspec.Struct, frozen=True, omit_defaults=True):
+    """One acceptance check: a method of protocol section 5 and its parameters."""
+
+    check: CheckMethod
+    params: dict[str, Any] = {}
+    level: VerificationLevel = "V1"
+
+
+class Budget(Record, msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one attempt may use; None means no limit."""
+
+    max_wall_s: float | None = None
+    max_tool_calls: int | None = None
+    max_cost_usd: float | None = None
+    max_tokens: int | None = None
+
+
+class Spec(Record, msgspec.Struct, frozen=True, omit_defaults=True):
+    """What "done" means for a node; changed only by an AMENDMENT (TG-1)."""
+
+    goal: str = ""
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] | None = None
+    """Workspace-relative paths; None: at least one artifact of any name; () : none at all."""
+    acceptance_criteria: tuple[Criterion, ...] = ()
+    constraints: tuple[str, ...] = ()
+    budget: Budget = Budget()
+    run: str | tuple[str, ...] | None = None
+    """The command of an automatic node: a shell line, or an argument vector."""
+    env: dict[str, str] = {}
+    retry_budget: int | None = None
+    """Entries into RETRYABLE before it must escalate; None takes the policy (FSN-3)."""
+    cost: float = 1.0
+    """Estimated cost in any unit; orders the frontier, nothing else."""
+    draft: bool = False
+
+
+class Integrity(Record, msgspec.Struct, frozen=True, omit_defaults=True):
+    """The identity of an artifact's bytes."""
+
+    algo: Literal["sha256", "size+mtime", "git"]
+    value: str
+    size_bytes: int
+    checked_at: str
+    mtime_ns: int | None = None
+    """As seen when hashed; an unchanged (size, mtime) lets the file walk skip the hash."""
+    weak: bool = False
+
+
+class Artifact(Record, msgspec.Struct, frozen=True):
+    """One registered file, commit or receipt (AR-1)."""
+
+    path: str
+    kind: str
+    produced_by_node: str | None
+    produced_by_invocation: str | None
+    integrity: Integrity
+    status: str = "current"
+    """``current``, ``superseded(by:ID)`` or ``quarantined``."""
+    commit_event: int = 0
+    origin: str | None = None
+    """Where the bytes were before a commit ordered them moved to ``path``."""
+    repo: str | None = None
+    """For ``git:SHA``: the repository, relative to the workspace."""
+
+
+class Executor(Record, msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who works under a contract, and how to tell whether they still live."""
+
+    actor: str
+    kind: Literal["process", "session"] = "session"
+    host: str = ""
+    boot_id: str = ""
+    pid: int = 0
+    started: float = 0.0
+
+
+class ActiveContract(Record, msgspec.Struct, omit_defaults=True):
+    """The part of an issued contract that the runtime needs while it is in force."""
+
+    invocation_id: str
+    node: str
+    executor: Executor
+    epoch: int
+    issued_at: float
+    expires_at: float | None = None
+    """For a session or a person: renewed by beat, artifact and submit. None for a process."""
+    sha256: str = ""
+    last_beat_at: float | None = None
+
+
+class Node(Record, msgspec.Struct, omit_defaults=True):
+    """One unit of work as the journal left it."""
+
+    node_id: str
+    title: str
+    spec: Spec
+    deps: tuple[str, ...] = ()
+    state: NodeState = "PENDING"
+    attempts: int = 0
+    """Contracts issued so far."""
+    interruptions: int = 0
+    strikes: int = 0
+    """Failures a living coordinator observed, over all methods."""
+    method: str = "default"
+    method_strikes: int = 0
+    """Strikes of the present method; changing the method starts again at 0 (RT-2)."""
+    failure_class: FailureClass | None = None
+    diagnosis: str = ""
+    artifacts: tuple[str, ...] = ()
+    priority: int = 0
+    verification_level: VerificationLevel = "V1"
+    resume_policy: ResumePolicy = "reverify_if_amended"
+    effect: Effect = "S0"
+    notes_ref: str | None = None
+    amended_by: tuple[str, ...] = ()
+    child_ref: str | None = None
+    blocked: dict[str, Any] | None = None
+    """While BLOCKED: reason, wake, question."""
+    invocation: str | None = None
+    """The contract in force, while RUNNING or VERIFYING."""
+    state_ref: str | None = None
+    """``J-n`` of the event that made it so."""
+    successors: tuple[str, ...] = ()
+    receipt: str | None = None
+
+
+class Question(Record, msgspec.Struct, omit_defaults=True):
+    """Something only a person can settle; journaled before anything waits for it."""
+
+    question_id: str
+    text: str
+    node: str | None
+    asked_ref: str
+    options: tuple[str, ...] = ()
+    default: str = ""
+
+
+class Policies(Record, msgspec.Struct, frozen=True):
+    """Numbers a task may override (reference policies of formats.md)."""
+
+    retry_budget: int = 3
+    contract_ttl_s: float = 1_800.0
+    heartbeat_s: float = 300.0
+    lease_ttl_s: float = 60.0
+    check_timeout_s: float = 300.0
+
+
+class State(Record, msgspec.Struct):
+    """Everything a journal prefix says, folded. Only ``core.fold`` writes it."""
+
+    task_id: str = ""
+    goal_statement: str = ""
+    acceptance: tuple[str, ...] = ()
+    created: str = ""
+    tier: int = 1
+    fsm_task: TaskState = "INIT"
+    seq: int = 0
+    epoch: int = 0
+    updated_at: str = ""
+    policies: Policies = Policies()
+    people: dict[str, Any] = {}
+    source: dict[str, Any] = {}
+    """Where the task came from: the task file's content hash."""
+    nodes: dict[str, Node] = {}
+    artifacts: dict[str, Artifact] = {}
+    contracts: dict[str, ActiveContract] = {}
+    questions: dict[str, Question] = {}
+    steering: dict[str, str] = {}
+    """Steering id to ``J-n``."""
+    decisions: int = 0
+    goal_amendments: int = 0
+    next_hint: str = ""
+    terminal: bool = False
+    outcome: str = ""
+    ops: dict[str, int] = {}
+    """Op id to the seq that carried it, oldest first, at most ``ops_kept_max``."""
+    ops_forgotten_at: int = 0
+    """Seq up to which op ids are no longer remembered."""
+    unchained: int = 0
+    """Lines without ``h``, written by others."""
+    ignored_kinds: dict[str, int] = {}
+
+
+def id_key(text: str) -> tuple[tuple[int, int, str], ...]:
+    """Order ids numerically (``W9 < W10``); total, also over mixed texts."""
+    parts = re.split(r"(\d+)", text)
+    return tuple((1, int(p), p) if p.isdecimal() else (0, 0, p) for p in parts if p)

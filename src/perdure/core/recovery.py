@@ -1,0 +1,320 @@
+"""Recovery as a table: what was found, and what follows (protocol section 9, R3 to R7).
+
+``NODE_RULES`` covers every combination of a node's state and what the disk and the process table
+say about it; a test enumerates them all and finds exactly one rule for each. Invariants: planning
+changes nothing; a consistent workspace gives an empty plan, so a clean recovery appends nothing;
+repairs are ordinary events by legal edges, all in one commit.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+from perdure.core import commands as c
+from perdure.core.decide_node import decide_fail
+from perdure.core.events import Draft
+from perdure.core.fold import Replica
+from perdure.core.frontier import frontier
+from perdure.core.machine import RC1, task_edge
+from perdure.core.model import CLOSED_STATES, NODE_STATES, Node, State
+
+Repair = Literal["keep", "interrupt", "hold_effect", "verify_again", "reopen", "report"]
+Contract = Literal["live", "dead"]
+Files = Literal["whole", "missing", "changed", "unreadable"]
+
+CONTRACTS: Final[tuple[Contract, ...]] = ("live", "dead")
+FILES: Final[tuple[Files, ...]] = ("whole", "missing", "changed", "unreadable")
+
+
+class NodeFacts(NamedTuple):
+    """What is known about one node besides its state."""
+
+    contract: Contract = "dead"
+    files: Files = "whole"
+    effect_open: bool = False
+    """An S3 effect was allowed and there is no receipt for it."""
+    details: tuple[str, ...] = ()
+
+
+class Rule(NamedTuple):
+    """One row: None matches anything."""
+
+    states: tuple[str, ...]
+    contract: Contract | None
+    files: tuple[Files, ...] | None
+    effect_open: bool | None
+    repair: Repair
+    why: str
+
+
+_RESTING: Final = tuple(
+    state for state in NODE_STATES if state not in ("RUNNING", "VERIFYING", "DONE")
+)
+
+NODE_RULES: Final = (
+    Rule(("RUNNING",), "live", None, None, "keep", "its executor lives"),
+    Rule(("RUNNING",), "dead", None, True, "hold_effect", "probably done, cannot be verified"),
+    Rule(("RUNNING",), "dead", None, False, "interrupt", "its executor is gone"),
+    Rule(("VERIFYING",), None, None, None, "verify_again", "verification is idempotent"),
+    Rule(("DONE",), None, ("whole",), None, "keep", "its evidence is on disk"),
+    Rule(("DONE",), None, ("missing",), None, "reopen", "the disk rules on existence"),
+    Rule(("DONE",), None, ("changed", "unreadable"), None, "report", "bytes are not replaced"),
+    Rule(_RESTING, None, None, None, "keep", "nothing is under way"),
+)
+
+
+def rule_for(state: str, facts: NodeFacts) -> Rule:
+    """The one row that applies."""
+    for rule in NODE_RULES:
+        if (
+            state in rule.states
+            and rule.contract in (None, facts.contract)
+            and (rule.files is None or facts.files in rule.files)
+            and rule.effect_open in (None, facts.effect_open)
+        ):
+            return rule
+    raise AssertionError(f"no recovery rule for {state} with {facts}")
+
+
+class Fragment(NamedTuple):
+    """Bytes that were set aside, to be registered as a quarantined artifact."""
+
+    path: str
+    sha256: str
+    size_bytes: int
+    what: str
+
+
+class Findings(NamedTuple):
+    """Everything R2 saw that may need a repair."""
+
+    takeover: str = ""
+    """Why the previous holder's lease was taken over; empty after a clean release."""
+    nodes: Mapping[str, NodeFacts] = {}
+    fragments: tuple[Fragment, ...] = ()
+    stale_views: tuple[str, ...] = ()
+    unacknowledged_steering: tuple[str, ...] = ()
+    moves: tuple[c.FileMove, ...] = ()
+    """Moves that a commit ordered and that did not happen."""
+
+
+class Plan(NamedTuple):
+    """What recovery will do, before it does anything."""
+
+    drafts: tuple[Draft, ...]
+    moves: tuple[c.FileMove, ...]
+    found: tuple[str, ...]
+    repaired: tuple[str, ...]
+    suspects: tuple[str, ...]
+    """Nodes whose evidence does not hold, for a person to look at."""
+
+
+def plan_recovery(replica: Replica, findings: Findings, context: c.Context) -> Plan:
+    """R3 and R4: the repairs, in memory. Deterministic: same journal and facts, same plan."""
+    state = replica.state
+    drafts: list[Draft] = []
+    moves = list(findings.moves)
+    found, repaired, suspects = [], [], []
+    if findings.takeover:
+        found.append(findings.takeover)
+    for fragment in findings.fragments:
+        found.append(f"{fragment.what}: {fragment.size_bytes} bytes")
+        repaired.append(f"set aside as {fragment.path}")
+        drafts.append(register_fragment(fragment))
+    for node_id, facts in findings.nodes.items():
+        node = state.nodes[node_id]
+        rule = rule_for(node.state, facts)
+        if rule.repair in ("keep", "verify_again"):
+            continue
+        found.append(_describe(node, facts, rule))
+        if rule.repair == "report":
+            suspects.append(node_id)
+            continue
+        repair = _REPAIRS[rule.repair](replica, node, facts, context)
+        drafts += repair.drafts
+        moves += repair.moves
+        repaired.append(f"{node_id}: {_OUTCOMES[rule.repair]}")
+    for move in findings.moves:
+        repaired.append(f"moved {move.source} to {move.target}, as had been committed")
+    if findings.takeover:
+        note = {"op": "takeover", "text": findings.takeover, "epoch": state.epoch}
+        drafts.insert(0, Draft("NOTE", "task", state.task_id, note))
+    return Plan(tuple(drafts), tuple(moves), tuple(found), tuple(repaired), tuple(suspects))
+
+
+def finish_plan(plan: Plan, before: State, planned: Replica) -> tuple[Draft, ...]:
+    """R7: the task's own moves and the recovery NOTE, in front of and behind the repairs.
+
+    ``planned`` is the state with the repairs applied. Empty when there is nothing to say.
+    """
+    interrupted = before.fsm_task in ("EXECUTING", "RECOVERING") and bool(plan.drafts)
+    waiting = before.fsm_task == "RECOVERING"
+    drafts = list(plan.drafts)
+    moves: list[Draft] = []
+    if interrupted and before.fsm_task == "EXECUTING":
+        moves.append(_task_move(before.task_id, "EXECUTING", "RECOVERING"))
+    note: list[Draft] = []
+    if plan.repaired or plan.suspects or len(plan.found) > bool(drafts):
+        payload = {
+            "op": "recovered",
+            "text": "recovered",
+            "found": list(plan.found),
+            "repaired": list(plan.repaired),
+        }
+        note.append(Draft("NOTE", "task", before.task_id, payload))
+    target = _resting_place(planned)
+    after = []
+    if (interrupted or waiting) and target:
+        after.append(_task_move(before.task_id, "RECOVERING", target))
+    return (*moves, *drafts, *note, *after)
+
+
+def _resting_place(planned: Replica) -> str:
+    """Where RECOVERING leads, or empty when it has to wait for a person."""
+    state = planned.state
+    if not state.nodes:
+        return "DECOMPOSING"
+    if all(node.state in CLOSED_STATES for node in state.nodes.values()):
+        edge = task_edge("RECOVERING", "FINAL_AUDIT")
+        return "FINAL_AUDIT" if edge is not None and not edge.guard(state) else ""
+    at_work = state.contracts or any(n.state == "VERIFYING" for n in state.nodes.values())
+    return "EXECUTING" if at_work or frontier(planned) else ""
+
+
+def _task_move(task_id: str, source: str, target: str) -> Draft:
+    edge = task_edge(source, target)
+    payload = {"from": source, "to": target, "edge": edge.id if edge is not None else ""}
+    return Draft("STATE_TRANSITION", "task", task_id, payload)
+
+
+def check_consistency(replica: Replica) -> list[str]:
+    """R6: every state has what it rests on. Returns what does not hold; empty is consistent."""
+    state, wrong = replica.state, []
+    for node in state.nodes.values():
+        where = f"{node.node_id} is {node.state}"
+        for dep in node.deps:
+            if dep not in state.nodes:
+                wrong.append(f"{node.node_id} depends on {dep}, which does not exist")
+        if node.state == "RUNNING" and node.invocation not in state.contracts:
+            wrong.append(f"{where} without a contract")
+        if node.state == "DONE" and not node.artifacts and node.spec.outputs is None:
+            wrong.append(f"{where} without an artifact")
+        if node.state == "BLOCKED" and not node.blocked:
+            wrong.append(f"{where} without a reason")
+        for artifact_id in node.artifacts:
+            if artifact_id not in state.artifacts:
+                wrong.append(f"{node.node_id} names artifact {artifact_id}, never registered")
+    for contract in state.contracts.values():
+        holder = state.nodes.get(contract.node)
+        if holder is None or holder.state != "RUNNING":
+            wrong.append(f"contract {contract.invocation_id} is in force for nobody at work")
+    return wrong
+
+
+def _describe(node: Node, facts: NodeFacts, rule: Rule) -> str:
+    details = f" ({'; '.join(facts.details)})" if facts.details else ""
+    return f"{node.node_id} is {node.state}, but {_FACTS[rule.repair]}{details}: {rule.why}"
+
+
+_FACTS: Final = {
+    "interrupt": "nobody works on it any more",
+    "hold_effect": "nobody works on it any more and its external effect has no receipt",
+    "reopen": "files it rests on are gone",
+    "report": "files it rests on are not what was registered",
+}
+_OUTCOMES: Final = {
+    "interrupt": "RETRYABLE, as an interruption",
+    "hold_effect": "BLOCKED until a person says whether the effect happened",
+    "reopen": "READY again",
+}
+
+
+def _interrupt(replica: Replica, node: Node, facts: NodeFacts, context: c.Context) -> c.Decision:
+    return decide_fail(
+        replica,
+        c.FailNode(
+            node.node_id,
+            "transient-agent",
+            "; ".join(facts.details) or "its executor is gone",
+            interruption=True,
+        ),
+        context,
+    )
+
+
+def _hold_effect(replica: Replica, node: Node, facts: NodeFacts, context: c.Context) -> c.Decision:
+    question_id = f"Q-{node.node_id}-{node.attempts}"
+    question = {
+        "op": "ask",
+        "question_id": question_id,
+        "question": f"{node.title}: did its external effect happen? There is no receipt.",
+        "node": node.node_id,
+        "options": ["done: record a receipt", "not done: allow it once"],
+        "default": "leave it blocked",
+    }
+    blocked = {
+        "from": "RUNNING",
+        "to": "BLOCKED",
+        "edge": "N05",
+        "reason": "external effect probably done, cannot be verified",
+        "wake": f"answer to {question_id}",
+    }
+    return c.Decision(
+        (
+            Draft("DECISION", "node", node.node_id, question),
+            Draft("STATE_TRANSITION", "node", node.node_id, blocked),
+        )
+    )
+
+
+def _reopen(replica: Replica, node: Node, facts: NodeFacts, context: c.Context) -> c.Decision:
+    """RC1, and the registrations whose bytes are gone stop counting."""
+    drafts, moves = [], []
+    for artifact_id in node.artifacts:
+        artifact = replica.state.artifacts[artifact_id]
+        if artifact.status != "current":
+            continue
+        moved_to = None
+        if artifact.integrity.algo != "git":
+            name = artifact.path.rpartition("/")[2]
+            moved_to = f"artifacts/old/{artifact_id}-{node.attempts}/{name}"
+            moves.append(c.FileMove(artifact.path, moved_to))
+        payload: dict[str, Any] = {
+            "op": "quarantine_artifact",
+            "target": artifact_id,
+            "node": node.node_id,
+            "before": {"status": artifact.status, "path": artifact.path},
+            "moved_to": moved_to,
+            "reason": "files it was registered with are gone",
+        }
+        drafts.append(Draft("AMENDMENT", "artifact", artifact_id, payload))
+    moved = {
+        "from": "DONE",
+        "to": "READY",
+        "edge": RC1.id,
+        "finding": "; ".join(facts.details),
+    }
+    drafts.append(Draft("STATE_TRANSITION", "node", node.node_id, moved))
+    return c.Decision(tuple(drafts), tuple(moves))
+
+
+_REPAIRS: Final = {"interrupt": _interrupt, "hold_effect": _hold_effect, "reopen": _reopen}
+
+
+def register_fragment(fragment: Fragment) -> Draft:
+    """The event that keeps a set-aside fragment on record, quarantined."""
+    payload = {
+        "path": fragment.path,
+        "kind": "fragment",
+        "produced_by_node": None,
+        "produced_by_invocation": None,
+        "integrity": {
+            "algo": "sha256",
+            "value": fragment.sha256,
+            "size_bytes": fragment.size_bytes,
+            "checked_at": "",
+        },
+        "status": "quarantined",
+        "what": fragment.what,
+    }
+    artifact_id = f"F-{fragment.sha256[:16]}"
+    return Draft("ARTIFACT_REGISTERED", "artifact", artifact_id, payload, (fragment.path,))

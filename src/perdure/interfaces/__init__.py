@@ -1,0 +1,1 @@
+"""Ways in: they parse, call the service and render, nothing else."""

@@ -1,0 +1,1 @@
+"""One task in one workspace: commit, recover, verify."""

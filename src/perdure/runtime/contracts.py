@@ -1,0 +1,121 @@
+"""Issuing contracts: the complete work order for one attempt at one node.
+
+Job: write ``contracts/<invocation>.json`` from the graph, durably, before the N02 or N11 that
+cites its sha256. Invariants: a contract is never changed once written; it names everything its
+executor needs and the only place it may write; one that nothing cites is harmless.
+"""
+
+import posixpath
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from perdure.core.codec import timestamp, to_json
+from perdure.core.commands import IssuedContract
+from perdure.core.model import Executor, Node, contract_bytes_max
+from perdure.errors import RefusedError
+from perdure.runtime.engine import Engine
+
+
+def issue_contract(
+    engine: Engine, node: Node, executor: Executor, *, ttl_s: float | None, out_of_order: str = ""
+) -> IssuedContract:
+    """Write the work order for the next attempt at ``node``; bytes and name are durable on return.
+
+    ``ttl_s`` is how long a session's contract lives without a sign of life, in seconds; None for a
+    process, whose life the operating system tells. A crash after this leaves a file nobody cites.
+    """
+    now = engine.world.clock.now()
+    stamp = timestamp(now)[:19].translate(str.maketrans("", "", "-:T"))
+    invocation_id = f"inv-{stamp}-{engine.world.ids.token()}"
+    budget: dict[str, Any] = msgspec.to_builtins(node.spec.budget)
+    document = _work_order(engine, node, executor, invocation_id, budget)
+    data = to_json(document) + b"\n"
+    if len(data) > contract_bytes_max:
+        raise RefusedError(
+            f"the contract for {node.node_id} would have {len(data)} bytes; the limit is"
+            f" {contract_bytes_max}.",
+            code="contract_too_large",
+            rule="C-CONTRACT",
+            fix="Split the node, or move long texts of its spec into input files.",
+        )
+    engine.disk.make_dirs(engine.layout.contracts)
+    engine.disk.make_dirs(engine.layout.node_scope(node.node_id))
+    engine.disk.replace(engine.layout.contract(invocation_id), data, durable=True)
+    return IssuedContract(
+        invocation_id,
+        sha256(data).hexdigest(),
+        executor,
+        None if ttl_s is None else now + ttl_s,
+        budget,
+        out_of_order,
+    )
+
+
+def _work_order(
+    engine: Engine, node: Node, executor: Executor, invocation_id: str, budget: dict[str, Any]
+) -> dict[str, Any]:
+    """The document of formats.md, for a command or for whoever claimed the node."""
+    state, spec = engine.replica.state, node.spec
+    scope = f"artifacts/{node.node_id}"
+    inputs = [
+        {"artifact_id": name, "path": state.artifacts[name].path}
+        for dep in node.deps
+        for name in state.nodes[dep].artifacts
+        if state.artifacts[name].status == "current"
+    ]
+    return {
+        "invocation_id": invocation_id,
+        "parent": {"task_id": state.task_id, "node_id": node.node_id},
+        "title": node.title,
+        "goal": spec.goal or node.title,
+        "run": spec.run,
+        "executor": msgspec.to_builtins(executor),
+        "attempt": node.attempts + 1,
+        "previous_failure": node.diagnosis,
+        "inputs": [*inputs, *({"path": path} for path in spec.inputs)],
+        "units": None,
+        "skip": [],
+        "outputs": None if spec.outputs is None else list(spec.outputs),
+        "acceptance": [msgspec.to_builtins(criterion) for criterion in spec.acceptance_criteria],
+        "verification_level": node.verification_level,
+        "constraints": [
+            f"Write only below {scope}/ and tmp/.",
+            "Write a skeleton first, then fill it in, so that little is lost when work stops.",
+            "Needing more authority than this grants means asking, not taking.",
+            *spec.constraints,
+        ],
+        "budget": budget,
+        "authority_grants": [f"write:{scope}/*", "write:tmp/*"],
+        "effect": node.effect,
+        "reporting": {
+            "heartbeat_min_interval_min": state.policies.heartbeat_s / 60,
+            "ledger_required": False,
+        },
+        "steering_channel": "steering/spool/",
+        "recall": False,
+        "epoch": engine.epoch,
+    }
+
+
+def environment_for(engine: Engine, node: Node) -> dict[str, str]:
+    """What a node's command and its check scripts find in their environment.
+
+    ``PERDURE_WORKSPACE``, ``PERDURE_SCOPE``, ``PERDURE_CONTRACT`` and ``PERDURE_TASK_DIR`` (the
+    directory of the task file) are absolute; ``env`` of the spec comes last.
+    """
+    layout, state = engine.layout, engine.replica.state
+    invocation = node.invocation or ""
+    task_dir = state.source.get("directory")
+    return {
+        **engine.world.environment,
+        "PERDURE_WORKSPACE": layout.root,
+        "PERDURE_TASK": state.task_id,
+        "PERDURE_NODE": node.node_id,
+        "PERDURE_SCOPE": layout.node_scope(node.node_id),
+        "PERDURE_INVOCATION": invocation,
+        "PERDURE_CONTRACT": layout.contract(invocation) if invocation else "",
+        "PERDURE_TASK_DIR": posixpath.normpath(posixpath.join(layout.root, task_dir or ".")),
+        **node.spec.env,
+    }

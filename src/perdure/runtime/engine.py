@@ -1,0 +1,463 @@
+"""The commit: lock, catch up, decide, append and sync, fold, acknowledge, project.
+
+Job: keep one replica of one workspace and let commands change it, alone or beside other
+processes. Invariants: nothing is visible (replica, files moved, projections, return value) before
+its events are durable; each commit is made under the operating system's lock, by a holder whose
+epoch is current or while nobody coordinates; after a failed write or sync the engine refuses
+everything, and only a new one, which reads the file again, goes on. It takes no decision itself
+and knows no rule of the protocol.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from perdure.core.codec import (
+    EMPTY_TIP,
+    ChainTip,
+    Commit,
+    Damage,
+    encode_commit,
+    timestamp,
+)
+from perdure.core.commands import Command, Context, FileMove
+from perdure.core.decide import decide
+from perdure.core.events import Draft, Event
+from perdure.core.fold import Replica
+from perdure.core.model import event_bytes_max, events_per_commit_max
+from perdure.core.recovery import Fragment, register_fragment
+from perdure.errors import (
+    BusyError,
+    CorruptError,
+    HaltError,
+    NotFoundError,
+    RefusedError,
+    StorageError,
+    UsageError,
+    invariant,
+)
+from perdure.runtime.world import World
+from perdure.storage.journal import Journal
+from perdure.storage.lease import Lease, LeaseFile
+from perdure.storage.projections import committed_offset, load_snapshot, write_projections
+from perdure.storage.workspace import Layout, is_workspace
+
+lock_wait_s: Final = 10.0
+projection_interval_s: Final = 1.0
+projection_share_max: Final = 0.02
+"""Part of the time that rewriting projections may take while commits keep coming."""
+small_snapshot_bytes: Final = 64 << 10
+"""Up to this size projections are renewed by every short command."""
+tail_share_max: Final = 8
+"""A larger snapshot is renewed when the tail behind it exceeds its size divided by this."""
+
+
+class Committed(NamedTuple):
+    """The acknowledgement of a command: its events are durable."""
+
+    ref: str
+    """``J-n`` of its first event, or of the event that had already said the same."""
+    events: tuple[Event, ...]
+    repeated: bool = False
+    """Nothing was written now: the op id, or the fact itself, had been committed before."""
+
+
+class _Batch:
+    """Commands that are to become one commit."""
+
+    def __init__(self, tip: ChainTip) -> None:
+        self.tip = tip
+        self.drafts: list[Draft] = []
+        self.moves: list[FileMove] = []
+        self.ops: str | None = None
+
+
+class Engine:
+    """One process's hold on one workspace."""
+
+    def __init__(self, root: str, world: World, actor: str) -> None:
+        self.world = world
+        self.disk = world.disk
+        self.layout = Layout(root)
+        self.actor = actor
+        self.replica = Replica()
+        self.journal = Journal(self.disk, self.layout.journal)
+        self.lease_file = LeaseFile(self.disk, self.layout.lease, world.processes, world.clock)
+        self.lease: Lease | None = None
+        self.fragments: list[Fragment] = []
+        """Bytes set aside by this engine that no event names yet."""
+        self._lock = self.disk.lock(self.layout.journal_lock)
+        self._guard = threading.RLock()
+        self._depth = 0
+        self._batch: _Batch | None = None
+        self._broken: HaltError | None = None
+        self._closed = False
+        self._projected = EMPTY_TIP
+        self._snapshot_bytes = 0
+        self._project_at = world.clock.monotonic() + projection_interval_s
+        self._renew_at = 0.0
+
+    # Reading
+
+    def load(self) -> Damage | None:
+        """Read the workspace as it is; writes nothing. Returns what follows the last commit.
+
+        Costs the snapshot and the tail behind it. Raises NotFoundError without a journal,
+        CorruptError for damage that no unfinished commit explains.
+        """
+        if not is_workspace(self.disk, self.layout.root):
+            raise NotFoundError(
+                f"{self.layout.root} is not a workspace: it has no journal.jsonl.",
+                code="no_workspace",
+                fix="Create one with `perdure init TASK_ID`, or name another directory with -C.",
+            )
+        self.journal.close()
+        self.journal = Journal(self.disk, self.layout.journal)
+        self.replica = Replica()
+        self._projected = EMPTY_TIP
+        loaded = load_snapshot(self.disk, self.layout)
+        if loaded is not None and self.journal.start_at(loaded[1]):
+            self.replica = Replica(loaded[0])
+            self._projected = loaded[1]
+        torn = self._read_on()
+        if not self.replica.state.created:
+            raise CorruptError(
+                f"{self.layout.journal} is not a journal of a task: line 1, byte 0 is not"
+                " INSTANCE_STARTED.",
+                code="not_a_journal",
+                fix="Name another directory, or put the right journal back from a copy.",
+            )
+        return torn[0] if torn is not None else None
+
+    def forget_snapshot(self) -> None:
+        """Remove the snapshot, so that the next load replays the journal from its first byte."""
+        self.disk.unlink(self.layout.snapshot, durable=False)
+
+    def refresh(self) -> None:
+        """Catch up with what others have committed; writes nothing."""
+        if self._batch is None:
+            self._read_on()
+
+    def _read_on(self) -> tuple[Damage, bytes] | None:
+        """Fold what is new. Returns the torn tail behind it, if there is one.
+
+        Raises CorruptError for damage that no unfinished commit explains.
+        """
+        torn = None
+        if self._catch_up() is not None:
+            known = committed_offset(self.disk, self.layout)
+            torn = self.journal.judge(self.replica.apply_all, known)
+        self.replica.state.unchained += self.journal.take_unchained()
+        return torn
+
+    def _catch_up(self) -> Damage | None:
+        return self.journal.catch_up(self.replica.apply_all)
+
+    # Writing
+
+    def execute(self, command: Command, *, op: str | None = None) -> Committed:
+        """Decide a command and commit what it comes to.
+
+        On return its events are durable and folded. A refusal (HaltError) leaves everything as it
+        was. A crash leaves either the whole commit or nothing. With ``op`` the same id again
+        answers with the first result and writes nothing.
+        """
+        with self._guard:
+            if self._batch is not None:
+                return self._execute_in_batch(self._batch, command)
+            with self.writing():
+                state = self.replica.state
+                if op is not None and op in state.ops:
+                    return Committed(f"J-{state.ops[op]}", (), True)
+                decision = decide(self.replica, command, self.context())
+                if not decision.drafts:
+                    return Committed(decision.answer, (), True)
+                events = self.commit(decision.drafts, op=op)
+                self.move_files(decision.moves)
+                return Committed(events[0].ref, events)
+
+    def context(self) -> Context:
+        """Who asks, and when."""
+        return Context(self.world.clock.now(), self.actor)
+
+    def _execute_in_batch(self, batch: _Batch, command: Command) -> Committed:
+        decision = decide(self.replica, command, self.context())
+        if not decision.drafts:
+            return Committed(decision.answer, (), True)
+        now = timestamp(self.world.clock.now())
+        commit = encode_commit(
+            batch.tip, decision.drafts, ts=now, actor=self.actor, epoch=self.epoch
+        )
+        batch.tip = commit.tip
+        batch.drafts += decision.drafts
+        batch.moves += decision.moves
+        self.replica.apply_all(commit.events)
+        return Committed(commit.events[0].ref, commit.events)
+
+    @contextmanager
+    def batch(self, *, op: str | None = None) -> Iterator[None]:
+        """Everything inside becomes one commit at the end, or nothing at all.
+
+        Inside, this engine already sees the effects; nobody else does. An exception inside, or a
+        failed commit, throws them away and reads the workspace again.
+        """
+        with self._guard, self.writing():
+            if self._batch is not None:
+                yield
+                return
+            batch = self._batch = _Batch(self.journal.tip)
+            try:
+                yield
+                self._batch = None
+                if batch.drafts:
+                    self._append(batch.drafts, op)
+            except BaseException:
+                self._batch = None
+                self._forget_provisional()
+                raise
+            self.move_files(batch.moves)
+
+    def _forget_provisional(self) -> None:
+        """Bring the replica back to what is committed, after a batch that was not."""
+        try:
+            self.load()
+        except HaltError as error:  # the batch's own failure is what the caller must hear of
+            self._broken = self._broken or error
+
+    def commit(self, drafts: Sequence[Draft], *, op: str | None = None) -> tuple[Event, ...]:
+        """Make these events durable, then fold them. The caller is inside ``writing``."""
+        invariant(self._depth, "commit outside the writer lock")
+        events = self._append(drafts, op)
+        self.replica.apply_all(events)
+        return events
+
+    def _append(self, drafts: Sequence[Draft], op: str | None) -> tuple[Event, ...]:
+        """Commit the drafts, and in the same commit what was set aside and not yet recorded."""
+        fragments, own = self.fragments, len(drafts)
+        commit = encode_commit(
+            self.journal.tip,
+            [*drafts, *map(register_fragment, fragments)] if fragments else drafts,
+            ts=timestamp(self.world.clock.now()),
+            actor=self.actor,
+            epoch=self.epoch,
+            op=op,
+        )
+        _check_size(commit)
+        try:
+            self.journal.append(commit)
+        except StorageError as error:
+            self._broken = error
+            raise
+        if fragments:
+            self.fragments = []
+            self.replica.apply_all(commit.events[own:])
+        return commit.events[:own]
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that commits carry."""
+        return self.lease.epoch if self.lease is not None else max(1, self.replica.state.epoch)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the writer lock, caught up and entitled to commit. Re-entrant in one thread."""
+        with self._guard:
+            if self._depth:
+                self._depth += 1
+                try:
+                    yield
+                finally:
+                    self._depth -= 1
+                return
+            self._check_usable()
+            self.lock()
+            self._depth = 1
+            try:
+                self._prepare()
+                yield
+                self._project_when_due()
+            finally:
+                self._depth = 0
+                self._lock.release()
+
+    @contextmanager
+    def locked_by_caller(self) -> Iterator[None]:
+        """Commit inside, under a lock that the caller took with ``lock`` and has caught up."""
+        invariant(not self._depth, "the writer lock is not re-entered this way")
+        self._depth = 1
+        try:
+            yield
+        finally:
+            self._depth = 0
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise RefusedError(
+                "this object was closed.", code="closed", fix="Open the workspace again."
+            )
+        if self._broken is not None:
+            raise StorageError(
+                f"an earlier failure ended this object: {self._broken.message}",
+                code=self._broken.code,
+                fix="Put the cause right, then open the workspace again.",
+            ) from self._broken
+
+    def lock(self) -> None:
+        """Take the operating system's lock, waiting at most ``lock_wait_s``."""
+        if self._lock.try_acquire():
+            return
+        clock = self.world.clock
+        give_up_at = clock.monotonic() + lock_wait_s
+        pause_s = 0.0002
+        while not self._lock.try_acquire():
+            if clock.monotonic() > give_up_at:
+                raise BusyError(
+                    f"another process has been writing to {self.layout.root} for"
+                    f" {lock_wait_s:.0f} s.",
+                    rule="lease",
+                    fix="Try again; if that process is stopped, let it go on or end it.",
+                )
+            clock.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, 0.005)
+
+    def unlock(self) -> None:
+        """Give the operating system's lock back."""
+        self._lock.release()
+
+    def _prepare(self) -> None:
+        """Under the lock: may this engine write, and does it know everything? (J-4)"""
+        if self.lease is not None:
+            if not self.lease_file.is_current(self.lease.epoch):
+                raise self.lease_file.fenced(self.lease.epoch)
+            if self.world.clock.monotonic() >= self._renew_at:
+                self.renew()
+        else:
+            self.lease_file.check_free()
+        before = self.journal.tip
+        torn = self._read_on()
+        if torn is not None:
+            self.set_aside(*torn)
+        if self.journal.tip is not before:
+            self.journal.write_again()
+
+    def set_aside(self, damage: Damage, tail: bytes) -> None:
+        """Copy a torn tail to ``tmp/recovered`` and cut it; the next commit registers the copy."""
+        digest = sha256(tail).hexdigest()
+        name = f"journal-tail-{self.journal.tip.offset}-{digest[:16]}.bin"
+        self.disk.make_dirs(self.layout.recovered)
+        self.disk.replace(f"{self.layout.recovered}/{name}", tail, durable=True)
+        self.journal.cut()
+        self.fragments.append(
+            Fragment(f"tmp/recovered/{name}", digest, len(tail), f"torn tail ({damage.reason})")
+        )
+
+    def move_files(self, moves: Sequence[FileMove]) -> None:
+        """Carry out the moves a commit has ordered. Recovery repeats what a crash left undone."""
+        for move in moves:
+            source, target = f"{self.layout.root}/{move.source}", f"{self.layout.root}/{move.target}"
+            if self.disk.stat(source) is None:
+                continue
+            self.disk.make_dirs(target.rpartition("/")[0])
+            self.disk.rename(source, target)
+
+    # Projections
+
+    def _project_when_due(self) -> None:
+        tip = self.journal.tip
+        if tip.seq == self._projected.seq or self._batch is not None or self._broken is not None:
+            return
+        if self.lease is None:
+            if not self._tail_is_long():
+                return
+        elif self.world.clock.monotonic() < self._project_at:
+            return
+        self.project()
+
+    def _tail_is_long(self) -> bool:
+        size = self._snapshot_bytes
+        if not size:
+            stat = self.disk.stat(self.layout.snapshot)
+            size = stat.size_bytes if stat is not None else 0
+        tail = self.journal.tip.offset - self._projected.offset
+        return size <= small_snapshot_bytes or tail > size // tail_share_max
+
+    def project(self) -> None:
+        """Renew the projections. A failure costs nothing but their freshness."""
+        clock = self.world.clock
+        began = clock.monotonic()
+        try:
+            self.disk.make_dirs(self.layout.artifacts)
+            self._snapshot_bytes = write_projections(
+                self.disk, self.layout, self.replica, self.journal.tip
+            )
+        except StorageError:
+            # The events are durable and acknowledged. Readers replay the tail, and the next
+            # commit or the next recovery writes the projections.
+            pass
+        else:
+            self._projected = self.journal.tip
+        ended = clock.monotonic()
+        pause_s = max(projection_interval_s, (ended - began) / projection_share_max)
+        self._project_at = ended + pause_s
+
+    # The lease
+
+    def renew(self) -> None:
+        """Push the expiry of our own lease into the future."""
+        if self.lease is not None:
+            self.lease = self.lease_file.renew(self.lease)
+            ttl_s = self.lease.expires_at - self.lease.acquired_at
+            self._renew_at = self.world.clock.monotonic() + max(ttl_s / 3, 0.1)
+
+    def take_lease(self) -> str:
+        """Become the coordinator. The caller holds the lock. Returns why it was taken over."""
+        state = self.replica.state
+        acquired = self.lease_file.acquire(self.actor, state.policies.lease_ttl_s, state.epoch)
+        self.lease = acquired.lease
+        self._renew_at = self.world.clock.monotonic() + state.policies.lease_ttl_s / 3
+        return acquired.took_over or ""
+
+    def close(self) -> None:
+        """Write the projections, give the lease back and let go. Safe to call again."""
+        with self._guard:
+            lease, self.lease = self.lease, None
+            if self._broken is None and lease is not None:
+                self._release(lease)
+            self.journal.close()
+            self._lock.close()
+            self._closed = True
+
+    def _release(self, lease: Lease) -> None:
+        if lease.pid != self.world.processes.me().pid:
+            return  # a fork of the holder: the lease is not its to give back
+        try:
+            self.lock()
+        except HaltError:
+            return  # the lease of a dead process is taken over at once, so nothing is lost
+        try:
+            if self.lease_file.is_current(lease.epoch):
+                if self.journal.tip.seq != self._projected.seq:
+                    self.project()
+                self.lease_file.release(lease)
+        except StorageError:
+            pass  # as above
+        finally:
+            self._lock.release()
+
+
+def _check_size(commit: Commit) -> None:
+    count = len(commit.events)
+    if count > events_per_commit_max:
+        raise UsageError(
+            f"one commit holds at most {events_per_commit_max} events, this has {count}.",
+            code="too_large",
+            fix="Split it into several.",
+        )
+    if len(commit.data) > event_bytes_max * count:
+        raise UsageError(
+            f"an event has at most {event_bytes_max} bytes.",
+            code="too_large",
+            fix="Write the content to a file and register that as an artifact.",
+        )

@@ -1,0 +1,110 @@
+"""Opening a workspace for work: create it or recover it, and become its coordinator.
+
+Job: the order of the first steps. Invariants: the lease is taken first, under the lock; a journal
+is born whole, with its first lines in one atomic replace, so an unfinished creation is simply
+created again; what opening refuses (another task, another holder, damage) it refuses before it
+has changed anything but the lease.
+"""
+
+from perdure.core.codec import encode_commit, timestamp
+from perdure.core.commands import StartTask
+from perdure.core.decide import decide
+from perdure.core.model import State
+from perdure.errors import CorruptError, NotFoundError, RefusedError
+from perdure.runtime.engine import Engine
+from perdure.runtime.recover import Recovered, recover
+from perdure.storage.workspace import is_workspace
+
+
+def open_for_work(
+    engine: Engine, start: StartTask | None, task_id: str | None, *, take_over_sessions: bool
+) -> Recovered:
+    """Take the lease and bring the workspace to its last stable position, creating it if need be.
+
+    ``start`` says what to create where there is nothing; None refuses that. ``task_id`` is the task
+    that is expected; None takes any. ``take_over_sessions`` ends the contracts of sessions that
+    still have time. On failure the lease is given back. Raises NotFoundError, RefusedError
+    (another task), LeaseHeldError, CorruptError, StorageError.
+    """
+    if not is_workspace(engine.disk, engine.layout.root):
+        _check_foreign(engine)
+        if start is None:
+            raise NotFoundError(
+                f"{engine.layout.root} is not a workspace: it has no journal.jsonl.",
+                code="no_workspace",
+                fix="Create one with `perdure init TASK_ID`, or name another directory with -C.",
+            )
+        engine.disk.make_dirs(engine.layout.root)
+    else:
+        engine.load()
+        _check_task(engine, task_id)
+    engine.lock()
+    try:
+        created = False
+        if not is_workspace(engine.disk, engine.layout.root):
+            takeover = engine.take_lease()
+            if start is not None:
+                _create(engine, start)
+                created = True
+            torn = engine.load()
+        else:
+            torn = engine.load()
+            takeover = engine.take_lease()
+        _check_task(engine, task_id)
+        with engine.locked_by_caller():
+            recovered = recover(
+                engine, torn, takeover, take_over_sessions=take_over_sessions
+            )
+        if created:
+            engine.project()
+    except BaseException:
+        engine.unlock()
+        engine.close()
+        raise
+    engine.unlock()
+    return recovered
+
+
+def _create(engine: Engine, start: StartTask) -> None:
+    """Write a journal whose first lines are whole or absent; everything else can be rebuilt."""
+    layout, disk = engine.layout, engine.disk
+    drafts = decide(engine.replica, start, engine.context()).drafts
+    commit = encode_commit(
+        engine.journal.tip,
+        drafts,
+        ts=timestamp(engine.world.clock.now()),
+        actor=engine.actor,
+        epoch=engine.epoch,
+    )
+    for directory in (layout.artifacts, layout.contracts, layout.spool, layout.recovered):
+        disk.make_dirs(directory)
+    disk.replace(layout.journal, commit.data, durable=True)
+
+
+def _check_task(engine: Engine, task_id: str | None) -> None:
+    state: State = engine.replica.state
+    if task_id is not None and state.created and state.task_id != task_id:
+        raise RefusedError(
+            f"{engine.layout.root} belongs to task {state.task_id!r}, not {task_id!r}.",
+            code="task_mismatch",
+            rule="D2",
+            fix="Name another directory for the new task: one workspace holds one task.",
+        )
+
+
+def _check_foreign(engine: Engine) -> None:
+    """A journal that is there but is no file, or is gone while its projections say it was."""
+    stat = engine.disk.stat(engine.layout.journal)
+    if stat is not None:
+        raise CorruptError(
+            f"{engine.layout.journal} is a {stat.kind}, not a file.",
+            code="not_a_journal",
+            fix="Name another directory, or put the journal back from a copy.",
+        )
+    if engine.disk.stat(engine.layout.snapshot) is not None:
+        raise CorruptError(
+            f"{engine.layout.journal} is gone, but {engine.layout.snapshot} says that events had"
+            " been committed to it.",
+            code="journal_missing",
+            fix="Put the journal back from a copy. To start over instead, use an empty directory.",
+        )

@@ -1,0 +1,306 @@
+"""Recovery R0 to R7: back to the last provably stable position (protocol section 9).
+
+Job: gather what journal, disk and process table say (R1, R2), let ``core.recovery`` plan (R3, R4),
+check the planned state (R6), and only then cut, move and commit (R7). Invariants: read-only until
+R6 has passed, and untouched when it does not; every repair is one event and all of them are one
+commit; running it again finds nothing left to do; each of its own steps may be the last.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from perdure.core.codec import Damage, encode_commit, from_json, timestamp, to_json
+from perdure.core.commands import FileMove
+from perdure.core.events import Draft
+from perdure.core.fold import Replica
+from perdure.core.frontier import frontier
+from perdure.core.model import ActiveContract, Node, State
+from perdure.core.recovery import (
+    Contract,
+    Files,
+    Findings,
+    Fragment,
+    NodeFacts,
+    Plan,
+    check_consistency,
+    finish_plan,
+    plan_recovery,
+)
+from perdure.errors import CorruptError, StorageError
+from perdure.ports import ProcessIdentity
+from perdure.runtime.engine import Engine
+from perdure.runtime.evidence import judge_artifact, verify_node
+from perdure.storage.projections import stale_views
+
+_TEMP_MARK: Final = ".tmp-"
+
+
+class Recovered(NamedTuple):
+    """What a recovery found and did: the resume-ready summary of R7."""
+
+    found: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = ()
+    suspects: tuple[str, ...] = ()
+    """Nodes whose evidence on disk does not hold; a person must look."""
+    committed: str = ""
+    """``J-n`` of the first event written; empty for a clean recovery."""
+    frontier: tuple[str, ...] = ()
+    unread_steering: tuple[str, ...] = ()
+
+
+def recover(
+    engine: Engine, torn: Damage | None, takeover: str, *, take_over_sessions: bool
+) -> Recovered:
+    """Bring a loaded workspace to its last stable position. The caller holds lock and lease.
+
+    ``torn`` is what loading found behind the last commit, ``takeover`` why the lease was taken
+    from somebody. Raises CorruptError with a diagnosis when the planned state does not hold; then
+    nothing but the lease was written. A crash anywhere inside is repaired by the next call.
+    """
+    engine.journal.settle()
+    findings = _gather(engine, takeover, take_over_sessions)
+    plan, drafts = _plan(engine, findings)
+    if torn is not None:
+        tail = engine.disk.read(engine.layout.journal, engine.journal.tip.offset)
+        engine.set_aside(torn, tail)
+        plan = plan._replace(
+            found=(*plan.found, f"torn tail behind J-{engine.journal.tip.seq}: {torn.reason}"),
+            repaired=(*plan.repaired, f"set aside as {engine.fragments[-1].path}"),
+        )
+        drafts = finish_plan(plan, engine.replica.state, _planned(engine, plan.drafts)) or (
+            _torn_note(engine.replica.state, plan),
+        )
+    committed = ""
+    if drafts:
+        committed = engine.commit(drafts)[0].ref
+    engine.move_files(plan.moves)
+    _remove_temp_files(engine)
+    if committed or findings.stale_views:
+        engine.project()
+    return Recovered(
+        plan.found,
+        plan.repaired,
+        plan.suspects,
+        committed,
+        tuple(frontier(engine.replica)),
+        tuple(engine.replica.state.steering),
+    )
+
+
+def _torn_note(state: State, plan: Plan) -> Draft:
+    payload = {
+        "op": "recovered",
+        "text": "recovered",
+        "found": list(plan.found),
+        "repaired": list(plan.repaired),
+    }
+    return Draft("NOTE", "task", state.task_id, payload)
+
+
+# R2: what is there
+
+
+def _gather(engine: Engine, takeover: str, take_over_sessions: bool) -> Findings:
+    state = engine.replica.state
+    nodes = {}
+    for node in state.nodes.values():
+        facts = _facts(engine, node, take_over_sessions)
+        if facts is not None:
+            nodes[node.node_id] = facts
+    _add_stale_dependents(engine, nodes)
+    return Findings(
+        takeover=takeover,
+        nodes=nodes,
+        fragments=_unrecorded_fragments(engine),
+        stale_views=tuple(stale_views(engine.disk, engine.layout, engine.replica, engine.journal.tip)),
+        unacknowledged_steering=tuple(state.steering),
+        moves=_unfinished_moves(engine),
+    )
+
+
+def _facts(engine: Engine, node: Node, take_over_sessions: bool) -> NodeFacts | None:
+    """Facts about a node that may need a repair; None when nothing can be wrong with it."""
+    state = engine.replica.state
+    if node.state == "RUNNING":
+        contract = state.contracts.get(node.invocation or "")
+        life, why = _contract_life(engine, contract, take_over_sessions)
+        effect_open = node.effect == "S3" and node.receipt is None
+        return NodeFacts(contract=life, effect_open=effect_open, details=(why,) if why else ())
+    if node.state == "DONE":
+        files, details = _files(engine, node)
+        if files != "whole":
+            return NodeFacts(files=files, details=details)
+    return None
+
+
+def _contract_life(
+    engine: Engine, contract: ActiveContract | None, take_over_sessions: bool
+) -> tuple[Contract, str]:
+    if contract is None:
+        return "dead", "no contract is in force"
+    who = contract.executor
+    if who.kind == "session":
+        if take_over_sessions:
+            return "dead", f"{who.actor} had it; resume took it over"
+        if contract.expires_at is not None and contract.expires_at < engine.world.clock.now():
+            return "dead", f"no sign of life from {who.actor} within its contract's time"
+        return "live", ""
+    identity = ProcessIdentity(who.host, who.boot_id, who.pid, who.started)
+    if identity == engine.world.processes.me():
+        return "dead", f"an earlier coordinator in this process (epoch {contract.epoch}) had it"
+    if engine.world.processes.state(identity) == "gone":
+        return "dead", f"process {who.pid} of {who.actor} is gone"
+    return "live", ""
+
+
+def _files(engine: Engine, node: Node) -> tuple[Files, tuple[str, ...]]:
+    """How the evidence of a DONE node stands on disk: the worst of its artifacts."""
+    worst: Files = "whole"
+    details = []
+    for name in node.artifacts:
+        artifact = engine.replica.state.artifacts[name]
+        if artifact.status != "current":
+            continue
+        result = judge_artifact(engine, artifact, quick=True)
+        if result.startswith("PASS"):
+            continue
+        details.append(f"{name} {result}")
+        kind = result.removeprefix("FAIL: ").split(":")[0]
+        found: Files = "missing" if kind == "missing" else "changed"
+        if kind == "unreadable":
+            found = "unreadable"
+        if worst in ("whole", "missing"):
+            worst = found
+    return worst, tuple(details)
+
+
+def _add_stale_dependents(engine: Engine, nodes: dict[str, NodeFacts]) -> None:
+    """DONE dependents of work that is gone are verified again; what fails is gone too."""
+    state = engine.replica.state
+    stack = [name for name, facts in nodes.items() if facts.files == "missing"]
+    while stack:
+        for dependent_id in engine.replica.dependents.get(stack.pop(), ()):
+            dependent = state.nodes[dependent_id]
+            if dependent.state != "DONE" or dependent_id in nodes:
+                continue
+            diagnosis = _verify_again(engine, dependent)
+            if diagnosis:
+                nodes[dependent_id] = NodeFacts(files="missing", details=(diagnosis,))
+                stack.append(dependent_id)
+
+
+def _verify_again(engine: Engine, node: Node) -> str:
+    if node.verification_level not in ("V0", "V1"):
+        return ""
+    try:
+        verdict = verify_node(engine, node)
+    except StorageError as error:
+        return error.message
+    return "" if verdict.passed else f"verified again: {verdict.diagnosis}"
+
+
+def _unrecorded_fragments(engine: Engine) -> tuple[Fragment, ...]:
+    """Tails that an earlier recovery set aside and died before recording."""
+    recorded = {artifact.path for artifact in engine.replica.state.artifacts.values()}
+    fragments = []
+    for name in engine.disk.list_dir(engine.layout.recovered):
+        path = f"tmp/recovered/{name}"
+        parts = name.removesuffix(".bin").split("-")
+        if not name.startswith("journal-tail-") or path in recorded or len(parts) != 4:
+            continue
+        if int(parts[2]) > engine.journal.tip.offset if parts[2].isdecimal() else True:
+            continue
+        stat = engine.disk.stat(f"{engine.layout.recovered}/{name}")
+        size_bytes = stat.size_bytes if stat is not None else 0
+        fragments.append(Fragment(path, parts[3], size_bytes, "torn tail, found set aside"))
+    return tuple(fragments)
+
+
+def _unfinished_moves(engine: Engine) -> tuple[FileMove, ...]:
+    """Moves that a commit ordered and that a crash prevented."""
+    moves = []
+    root, state = engine.layout.root, engine.replica.state
+    for artifact in state.artifacts.values():
+        origin = artifact.origin
+        if origin is None or origin in engine.replica.paths:
+            continue
+        if engine.disk.stat(f"{root}/{artifact.path}") is not None:
+            continue
+        if engine.disk.stat(f"{root}/{origin}") is None:
+            continue
+        here = msgspec.structs.replace(artifact, path=origin)
+        if judge_artifact(engine, here) == "PASS":
+            moves.append(FileMove(origin, artifact.path))
+    return tuple(moves)
+
+
+# R3 to R6: the plan
+
+
+def _plan(engine: Engine, findings: Findings) -> tuple[Plan, tuple[Draft, ...]]:
+    """The plan and the drafts of its commit. Raises CorruptError when R6 does not pass."""
+    plan = plan_recovery(engine.replica, findings, engine.context())
+    planned = _planned(engine, plan.drafts)
+    wrong = check_consistency(planned)
+    if wrong:
+        fresh = _from_the_first_byte(engine)
+        plan = plan_recovery(fresh, findings, engine.context())
+        planned = _apply(fresh, engine, plan.drafts)
+        wrong = check_consistency(planned)
+    if wrong:
+        raise CorruptError(
+            f"the state of {engine.layout.root} does not hold: {'; '.join(wrong[:5])}"
+            f"{f' and {len(wrong) - 5} more' if len(wrong) > 5 else ''}."
+            f" Found: {'; '.join(plan.found[:5]) or 'nothing else'}.",
+            code="inconsistent",
+            rule="R6",
+            fix="Nothing was changed. `perdure doctor` shows the diagnosis; a person must look.",
+        )
+    return plan, finish_plan(plan, engine.replica.state, planned)
+
+
+def _planned(engine: Engine, drafts: Sequence[Draft]) -> Replica:
+    if not drafts:
+        return engine.replica
+    copy = Replica(from_json(to_json(engine.replica.state), State))
+    return _apply(copy, engine, drafts)
+
+
+def _apply(replica: Replica, engine: Engine, drafts: Sequence[Draft]) -> Replica:
+    if drafts:
+        now = timestamp(engine.world.clock.now())
+        commit = encode_commit(
+            engine.journal.tip, drafts, ts=now, actor=engine.actor, epoch=engine.epoch
+        )
+        replica.apply_all(commit.events)
+    return replica
+
+
+def _from_the_first_byte(engine: Engine) -> Replica:
+    engine.forget_snapshot()
+    engine.load()
+    return Replica(from_json(to_json(engine.replica.state), State))
+
+
+def _remove_temp_files(engine: Engine) -> None:
+    """Remove what a crash left of unfinished replaces; nobody reads these files."""
+    layout = engine.layout
+    for directory in (layout.root, layout.artifacts, layout.contracts, layout.spool):
+        for name in engine.disk.list_dir(directory):
+            if name.startswith(".") and _TEMP_MARK in name:
+                engine.disk.unlink(f"{directory}/{name}", durable=False)
+
+
+def summary(engine: Engine, recovered: Recovered) -> dict[str, Any]:
+    """The resume-ready summary as plain data."""
+    return {
+        "task_id": engine.replica.state.task_id,
+        "stable_position": f"J-{engine.journal.tip.seq}",
+        "found": list(recovered.found),
+        "repaired": list(recovered.repaired),
+        "suspects": list(recovered.suspects),
+        "frontier": list(recovered.frontier),
+        "hint": engine.replica.state.next_hint,
+    }

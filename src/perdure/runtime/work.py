@@ -1,0 +1,249 @@
+"""One attempt at a node, from contract to verdict.
+
+Job: the calls that combine what is read from the disk with one or two commits: start, submit,
+check, conclude, beat. Invariants: a contract file is durable before the event that cites it; the
+files of a failed attempt are out of the way before the next one starts; a verdict and what it
+rests on are committed together.
+"""
+
+from typing import Any, Final
+
+from perdure.core import commands as c
+from perdure.core.decide_node import check_start
+from perdure.core.frontier import frontier
+from perdure.core.lookup import node_of
+from perdure.core.model import Executor, Node
+from perdure.errors import CheckFailedError, EvidenceError, TransitionError
+from perdure.runtime.contracts import issue_contract
+from perdure.runtime.engine import Committed, Engine
+from perdure.runtime.evidence import read_back, resolve_refs, verify_node
+from perdure.storage.workspace import resolve_inside
+
+_LEDGERS: Final = frozenset({"ledger.jsonl", "findings.jsonl", "state.json", "SUMMARY.md"})
+
+
+def start(
+    engine: Engine,
+    node_id: str,
+    *,
+    session: bool = False,
+    reason: str = "",
+    rank: bool = False,
+    payload: dict[str, Any] | None = None,
+    evidence: tuple[str, ...] = (),
+    op: str | None = None,
+) -> Committed:
+    """Issue a contract and commit N02 or N11 (with N01 before it where that is due).
+
+    ``session`` gives the contract a time to live instead of this process's life. With ``rank`` a
+    start that is not the first of the frontier is journaled as such, with ``reason``.
+    """
+    with engine.writing():
+        state = engine.replica.state
+        if op is not None and op in state.ops:
+            return Committed(f"J-{state.ops[op]}", (), True)
+        node = node_of(state, node_id)
+        check_start(state, node)
+        out_of_order = ""
+        if rank:
+            first = frontier(engine.replica)[0]
+            if first != node_id:
+                out_of_order = reason or f"asked for by {engine.actor}; {first} was first"
+        if node.attempts:
+            clear_scope(engine, node)
+        contract = issue_contract(
+            engine,
+            node,
+            _executor(engine, session),
+            ttl_s=state.policies.contract_ttl_s if session else None,
+            out_of_order=out_of_order,
+        )
+        given = {**(payload or {}), "issued_at": engine.world.clock.now()}
+        command = c.MoveNode(node_id, "RUNNING", evidence, given, contract)
+        return engine.execute(command, op=op)
+
+
+def _executor(engine: Engine, session: bool) -> Executor:
+    if session:
+        return Executor(engine.actor, "session")
+    me = engine.world.processes.me()
+    return Executor(engine.actor, "process", me.host, me.boot_id, me.pid, me.started)
+
+
+def clear_scope(engine: Engine, node: Node) -> list[str]:
+    """Move what earlier attempts left unregistered to ``tmp/recovered``; ledgers stay.
+
+    A truncated output can so never be taken for a complete one. Repeating it after a crash moves
+    the rest.
+    """
+    root, disk = engine.layout.root, engine.disk
+    scope = f"artifacts/{node.node_id}"
+    keep = engine.replica.paths
+    strays = [path for path in _files_below(engine, scope) if path not in keep]
+    for path in node.spec.outputs or ():
+        full = resolve_inside(disk, root, path)
+        outside = not path.startswith(f"{scope}/")
+        if outside and path not in keep and disk.stat(full) is not None:
+            strays.append(path)
+    moved = []
+    for path in strays:
+        if path.rpartition("/")[2] in _LEDGERS:
+            continue
+        target = f"tmp/recovered/{node.node_id}-{node.attempts}/{path}"
+        number = 1
+        while disk.stat(f"{root}/{target}") is not None:
+            number += 1
+            target = f"tmp/recovered/{node.node_id}-{node.attempts}.{number}/{path}"
+        disk.make_dirs(f"{root}/{target}".rpartition("/")[0])
+        disk.rename(f"{root}/{path}", f"{root}/{target}")
+        moved.append(target)
+    return moved
+
+
+def _files_below(engine: Engine, directory: str) -> list[str]:
+    """Workspace-relative paths of all that is not a directory below one; links are not followed."""
+    found, stack = [], [directory]
+    while stack:
+        current = stack.pop()
+        for name in engine.disk.list_dir(f"{engine.layout.root}/{current}"):
+            path = f"{current}/{name}"
+            stat = engine.disk.stat(f"{engine.layout.root}/{path}")
+            if stat is not None and stat.kind == "dir":
+                stack.append(path)
+            elif stat is not None:
+                found.append(path)
+    return sorted(found)
+
+
+def register_outputs(engine: Engine, node: Node) -> list[str]:
+    """Register the declared outputs that are on disk; for a node that declares none, its scope.
+
+    Returns the paths that were declared and are missing.
+    """
+    declared = node.spec.outputs
+    paths = list(declared or ())
+    if declared is None:
+        paths = _files_below(engine, f"artifacts/{node.node_id}")
+        paths = [path for path in paths if path.rpartition("/")[2] not in _LEDGERS]
+    missing = []
+    for path in paths:
+        if path in engine.replica.paths:
+            continue
+        full = resolve_inside(engine.disk, engine.layout.root, path)
+        if engine.disk.stat(engine.disk.real_path(full)) is None:
+            missing.append(path)
+            continue
+        engine.execute(read_back(engine, path, "output", node_id=node.node_id))
+    return missing
+
+
+def submit(
+    engine: Engine,
+    node_id: str,
+    evidence: tuple[str, ...] = (),
+    *,
+    check: bool = True,
+    op: str | None = None,
+) -> Committed:
+    """N03 with the registrations it rests on in one commit, then the verdict in another.
+
+    A crash between the two leaves VERIFYING, from where the next submit or check goes on.
+    """
+    with engine.writing():
+        state = engine.replica.state
+        if op is not None and op in state.ops:
+            return Committed(f"J-{state.ops[op]}", (), True)
+        node = node_of(state, node_id)
+        claimed = None
+        if node.state != "VERIFYING":
+            if node.state != "RUNNING":
+                raise TransitionError(
+                    f"{node_id} is {node.state}: there is no attempt under way to submit.",
+                    rule="N03",
+                    fix=f"Start it first: perdure start {node_id}",
+                )
+            claimed = _claim(engine, node, evidence, op=None if check else op)
+        if not check:
+            return claimed or Committed(node.state_ref or "", (), True)
+        _, committed = conclude_or_fail(engine, node_of(engine.replica.state, node_id), op=op)
+        return committed
+
+
+def _claim(
+    engine: Engine, node: Node, evidence: tuple[str, ...], *, op: str | None
+) -> Committed:
+    resolve_refs(engine, node, evidence)
+    with engine.batch(op=op):
+        missing = register_outputs(engine, node)
+        if missing or (not node.artifacts and node.spec.outputs is None):
+            what = f"{', '.join(missing[:5])} is missing" if missing else "it has no artifact"
+            raise EvidenceError(
+                f"{node.node_id} cannot be submitted: {what}. No disk, no DONE.",
+                fix=f"Write the file below {engine.layout.node_scope(node.node_id)}, or register"
+                f" one: perdure artifact add {node.node_id} PATH",
+            )
+        refs = evidence or node.artifacts
+        return engine.execute(c.MoveNode(node.node_id, "VERIFYING", refs))
+
+
+def conclude_or_fail(
+    engine: Engine, node: Node, *, op: str | None = None
+) -> tuple[c.Verdict, Committed]:
+    """Verify a node that is VERIFYING and commit N06, N07 or N08 by the verdict."""
+    verdict = verify_node(engine, node)
+    command = c.MoveNode(node.node_id, "DONE", verdict=verdict)
+    return verdict, engine.execute(command, op=op)
+
+
+def conclude(engine: Engine, node_id: str, evidence: tuple[str, ...]) -> Committed:
+    """N06 on evidence. Raises CheckFailedError, with the node left VERIFYING, on a failed check."""
+    with engine.writing():
+        node = node_of(engine.replica.state, node_id)
+        if node.state == "VERIFYING":
+            if not evidence:
+                raise EvidenceError(
+                    f"{node_id} cannot be DONE without evidence.",
+                    fix="Cite the artifacts it produced: evidence=['A-ID'].",
+                )
+            resolve_refs(engine, node, evidence)
+            verdict = verify_node(engine, node)
+            if not verdict.passed:
+                raise CheckFailedError(
+                    f"{node_id} is not DONE: {verdict.diagnosis}.",
+                    rule="N06",
+                    fix=f"Correct it, then `perdure check {node_id}`, or fail the attempt.",
+                )
+            return engine.execute(c.MoveNode(node_id, "DONE", evidence, verdict=verdict))
+        return engine.execute(c.MoveNode(node_id, "DONE", evidence))
+
+
+def check(
+    engine: Engine, node_id: str, *, op: str | None = None
+) -> tuple[c.Verdict, Committed | None]:
+    """The verdict on a node now; a node that is VERIFYING moves on by it."""
+    node = node_of(engine.replica.state, node_id)
+    if node.state != "VERIFYING":
+        return verify_node(engine, node), None
+    with engine.writing():
+        node = node_of(engine.replica.state, node_id)
+        if node.state != "VERIFYING":
+            return verify_node(engine, node), None
+        return conclude_or_fail(engine, node, op=op)
+
+
+def beat(
+    engine: Engine, node_ids: tuple[str, ...], note: str, *, op: str | None = None
+) -> Committed:
+    """HEARTBEATs for the nodes named, or for all that this actor has at work."""
+    with engine.writing():
+        contracts = engine.replica.state.contracts.values()
+        names = node_ids or tuple(
+            contract.node for contract in contracts if contract.executor.actor == engine.actor
+        )
+        if not names:
+            raise TransitionError(
+                f"{engine.actor} has nothing at work.",
+                rule="FSN-2",
+                fix="Start a node, or name the node to beat for.",
+            )
+        return engine.execute(c.Beat(names, note), op=op)

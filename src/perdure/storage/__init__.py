@@ -1,0 +1,1 @@
+"""The only code that touches files: disk, journal, projections, lease, drop box."""

@@ -1,0 +1,175 @@
+"""The journal file: catch up, append, and tell a torn tail from damage.
+
+Invariants: this module only ever adds bytes behind the last whole commit (cutting a torn tail is
+``cut``, which recovery calls after the bytes were set aside); an append returns only after its
+sync; a failed one makes the object useless. It holds no events, only the position it has reached.
+"""
+
+from collections.abc import Callable
+
+from perdure.core.codec import EMPTY_TIP, ChainTip, Commit, Damage, Scan, judge_tail, proves
+from perdure.core.events import Event
+from perdure.errors import CorruptError, StorageError
+from perdure.ports import AppendFile, Disk
+
+Fold = Callable[[list[Event]], None]
+
+
+class Journal:
+    """One journal file, read up to ``tip``."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self.path = path
+        self.tip: ChainTip = EMPTY_TIP
+        self._unchained = 0
+        self._commit_start = 0
+        self._file: AppendFile | None = None
+        self._inode: int | None = None
+
+    def start_at(self, tip: ChainTip) -> bool:
+        """Begin behind a snapshot's position if the journal proves that it is one of its own.
+
+        Reads the one line that ends there. False: the caller starts from the beginning. Raises
+        CorruptError when the journal is shorter than that, because committed lines are missing.
+        """
+        size = self.size()
+        if size < tip.offset:
+            raise CorruptError(
+                f"{self.path} has {size} bytes, but events up to J-{tip.seq} (byte {tip.offset})"
+                f" were committed: line {tip.seq} and maybe earlier ones are cut off.",
+                code="journal_truncated",
+                fix="Put the journal back from a copy. To accept the loss instead, remove the"
+                " projections (.snapshot.json and those named in protocol section 2) and resume.",
+            )
+        line = self._disk.read(self.path, tip.start, tip.offset - tip.start)
+        if tip.seq and not (line.endswith(b"\n") and proves(tip, line[:-1].rstrip(b"\r"))):
+            return False
+        self.tip = tip
+        self._commit_start = tip.start
+        return True
+
+    def size(self) -> int:
+        """Bytes in the file now. Raises CorruptError when the file was replaced by another."""
+        stat = self._disk.stat(self.path)
+        if stat is None:
+            raise CorruptError(
+                f"{self.path} is gone.",
+                code="journal_missing",
+                fix="Put the journal back from a copy.",
+            )
+        if self._inode is None:
+            self._inode = stat.inode
+        elif self._inode != stat.inode:
+            raise CorruptError(
+                f"{self.path} was replaced by another file while it was in use.",
+                code="journal_replaced",
+                fix="Find out who did it; then open the workspace again.",
+            )
+        return stat.size_bytes
+
+    def catch_up(self, fold: Fold) -> Damage | None:
+        """Fold every whole commit behind ``tip``; what cannot be one is returned, not judged."""
+        if self.size() == self.tip.offset:
+            return None
+        scan = Scan(self.tip)
+        chunks = self._disk.read_chunks(self.path, offset=self.tip.offset)
+        for events in scan.commits(chunks):
+            fold(events)
+        self._unchained += scan.unchained
+        if scan.tip is not self.tip:
+            self._commit_start = scan.commit_start
+        self.tip = scan.tip
+        return scan.damage
+
+    def judge(self, fold: Fold, committed_offset: int) -> tuple[Damage, bytes] | None:
+        """What lies behind the last commit, after a look at it that a live writer cannot spoil.
+
+        None: it was a commit under way, which is now whole. Else the damage and its bytes, which
+        an unfinished commit explains. ``committed_offset`` is the furthest position of which any
+        whole projection speaks, read before this call. Raises CorruptError when committed history
+        is damaged.
+        """
+        size = self.size()
+        damage = self.catch_up(fold)
+        if damage is None:
+            return None
+        # Bytes that were there before the second look, and still are no commit: all of them
+        # belong to one commit, since nobody starts another before it is whole.
+        length = max(0, size - self.tip.offset)
+        rest = self._disk.read(self.path, self.tip.offset, length)
+        if committed_offset > self.tip.offset or not judge_tail(rest, self.tip):
+            raise corrupt(self.path, damage)
+        if not self.tip.seq:
+            raise CorruptError(
+                f"{self.path} is not a journal: line 1, byte 0: {damage.reason}.",
+                code="not_a_journal",
+                fix="Name another directory, or put the right journal back from a copy.",
+            )
+        return damage, rest
+
+    def cut(self) -> None:
+        """Cut everything behind ``tip``; durable. The bytes must have been set aside before."""
+        self._disk.truncate(self.path, self.tip.offset)
+
+    def write_again(self) -> None:
+        """Write the last commit over itself, so that the next sync really covers it.
+
+        After somebody's failed sync its pages may be marked clean without having reached the
+        medium, and a later sync would skip them: a hole before committed lines.
+        """
+        start = self._commit_start
+        if self.tip.offset > start:
+            data = self._disk.read(self.path, start, self.tip.offset - start)
+            self._disk.rewrite(self.path, start, data)
+
+    def settle(self) -> None:
+        """Make sure that what was read is on the medium, not only in the page cache."""
+        self.write_again()
+        self._disk.sync_file(self.path)
+        self._disk.sync_dir(self.path.rpartition("/")[0])
+
+    def take_unchained(self) -> int:
+        """How many lines without ``h`` were read since the last call."""
+        count, self._unchained = self._unchained, 0
+        return count
+
+    def append(self, commit: Commit) -> None:
+        """Write a commit behind ``tip`` and sync it. On return it is acknowledged history.
+
+        The caller holds the writer lock and has caught up. On failure StorageError: what is in the
+        file is unknown, and this object refuses everything from then on.
+        """
+        if self._file is None:
+            self._file = self._disk.open_append(self.path)
+        self._file.append(commit.data)
+        self._file.sync()
+        self._commit_start = self.tip.offset
+        self.tip = commit.tip
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def corrupt(path: str, damage: Damage) -> CorruptError:
+    """The error for damage in committed history: names line and byte."""
+    return CorruptError(
+        f"{path}: line {damage.line}, byte {damage.byte}: {damage.reason}."
+        " This line had been committed, so it is not repaired silently.",
+        fix="Put the journal back from a copy; `perdure doctor` shows what can still be read.",
+    )
+
+
+def read_events(disk: Disk, path: str, fold: Fold) -> tuple[Scan, Damage | None]:
+    """Read a whole journal from its first byte; memory stays at one commit."""
+    scan = Scan()
+    try:
+        for events in scan.commits(disk.read_chunks(path)):
+            fold(events)
+    except StorageError:
+        scan.damage = scan.damage or Damage(scan.tip.seq + 1, scan.tip.offset, "it cannot be read")
+        raise
+    return scan, scan.damage

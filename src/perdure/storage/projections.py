@@ -1,0 +1,74 @@
+"""Writing and loading the projections of a workspace.
+
+Invariants: each file is replaced atomically and never synced, since it can be rebuilt; loading
+believes only the snapshot, and only when the journal itself proves it; ``task-graph.json``,
+``checkpoint.json`` and ``artifacts/registry.json`` are for people and other programs and are never
+read back, except to learn how far the journal had once been committed.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from perdure.core.codec import ChainTip
+from perdure.core.fold import Replica
+from perdure.core.model import State
+from perdure.core.projection import (
+    checkpoint_view,
+    graph_view,
+    read_as_of,
+    registry_view,
+    seal,
+    seal_snapshot,
+    unseal_snapshot,
+)
+from perdure.ports import Disk
+from perdure.storage.workspace import Layout
+
+_VIEWS: Final[dict[str, Callable[[Replica], object]]] = {
+    "task_graph": lambda replica: graph_view(replica.state),
+    "checkpoint": checkpoint_view,
+    "registry": lambda replica: registry_view(replica.state),
+}
+
+
+def load_snapshot(disk: Disk, layout: Layout) -> tuple[State, ChainTip] | None:
+    """The state in the snapshot and its position, or None when there is none that is whole."""
+    if disk.stat(layout.snapshot) is None:
+        return None
+    return unseal_snapshot(disk.read(layout.snapshot))
+
+
+def write_projections(disk: Disk, layout: Layout, replica: Replica, tip: ChainTip) -> int:
+    """Replace all of them; returns the size of the snapshot in bytes.
+
+    The views come first: a crash in between leaves an older snapshot, which is proved against the
+    journal like any other.
+    """
+    for name, render in _VIEWS.items():
+        disk.replace(getattr(layout, name), seal(render(replica), tip), durable=False)
+    snapshot = seal_snapshot(replica.state, tip)
+    disk.replace(layout.snapshot, snapshot, durable=False)
+    return len(snapshot)
+
+
+def committed_offset(disk: Disk, layout: Layout) -> int:
+    """The furthest journal position of which any whole projection says that it was committed."""
+    furthest = 0
+    for path in (layout.snapshot, layout.task_graph, layout.checkpoint, layout.registry):
+        if disk.stat(path) is None:
+            continue
+        as_of = read_as_of(disk.read(path))
+        if as_of is not None:
+            furthest = max(furthest, as_of.offset)
+    return furthest
+
+
+def stale_views(disk: Disk, layout: Layout, replica: Replica, tip: ChainTip) -> list[str]:
+    """Names of the views whose bytes are not what the journal says (R3: cache)."""
+    wrong = []
+    for name, render in _VIEWS.items():
+        path = getattr(layout, name)
+        found = disk.read(path) if disk.stat(path) is not None else b""
+        if found != seal(render(replica), tip):
+            wrong.append(path.removeprefix(layout.root + "/"))
+    return wrong

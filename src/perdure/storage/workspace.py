@@ -1,0 +1,323 @@
+"""Where everything of one task lies, and how a workspace is found.
+
+Job: the names of protocol section 2 in one place, the safety of paths that callers give (PL-4),
+and the way from a directory to its workspace. Invariants: a path that :func:`resolve_inside`
+returns lies in the workspace after every symbolic link is followed, at the moment of the call;
+an id becomes part of a path only when it matches ``ID_PATTERN``. It never creates a workspace.
+"""
+
+import os
+import re
+from typing import Final
+
+from perdure.core.model import ID_PATTERN
+from perdure.errors import NotFoundError, PathError, StorageError, UsageError
+from perdure.ports import Disk
+
+_SCRATCH: Final = "tmp"
+_DRIVE: Final = re.compile(r"[A-Za-z]:")
+_OUR_TEMP_FILE: Final = re.compile(r"\..+\.tmp-[0-9]+-[0-9]+\Z")
+_RELATIVE_FIX: Final = "Name it relative to the workspace, such as artifacts/NODE/report.md."
+_RESERVED_DIRECTORIES: Final = frozenset(
+    {"contracts", "docs", "instances", "sops", "steering", _SCRATCH}
+)
+_INIT_FIX: Final = "Create a task here with `perdure init TASK_ID`, or name a workspace with -C."
+
+
+class Layout:
+    """The absolute path of everything in the workspace ``root``, which is absolute itself."""
+
+    __slots__ = ("root",)
+
+    def __init__(self, root: str) -> None:
+        if not os.path.isabs(root):
+            raise UsageError(f"The workspace {root!r} is not an absolute path.", rule="PL-4")
+        self.root = root.rstrip("/") or "/"
+
+    @property
+    def journal(self) -> str:
+        """The only authority."""
+        return f"{self.root}/journal.jsonl"
+
+    @property
+    def journal_lock(self) -> str:
+        """The file that the operating system's lock is on; it has no content."""
+        return f"{self.root}/.journal.lock"
+
+    @property
+    def lease(self) -> str:
+        """Who may append, until when, under which epoch."""
+        return f"{self.root}/lease.json"
+
+    @property
+    def snapshot(self) -> str:
+        """The folded state that opening starts from."""
+        return f"{self.root}/.snapshot.json"
+
+    @property
+    def task_graph(self) -> str:
+        """View of the nodes."""
+        return f"{self.root}/task-graph.json"
+
+    @property
+    def checkpoint(self) -> str:
+        """View of where the task stands, a few kilobytes."""
+        return f"{self.root}/checkpoint.json"
+
+    @property
+    def artifacts(self) -> str:
+        """Holds one directory for each node."""
+        return f"{self.root}/artifacts"
+
+    @property
+    def registry(self) -> str:
+        """View of the registered artifacts."""
+        return f"{self.root}/artifacts/registry.json"
+
+    @property
+    def artifacts_old(self) -> str:
+        """Superseded and quarantined bytes."""
+        return f"{self.root}/artifacts/old"
+
+    @property
+    def contracts(self) -> str:
+        """The work orders, durable before the event that cites them."""
+        return f"{self.root}/contracts"
+
+    @property
+    def steering(self) -> str:
+        """What people said: the inbox view and the drop box."""
+        return f"{self.root}/steering"
+
+    @property
+    def spool(self) -> str:
+        """The drop box for commands while a coordinator holds the lease."""
+        return f"{self.root}/steering/spool"
+
+    @property
+    def sops(self) -> str:
+        """The SOP cards in use."""
+        return f"{self.root}/sops"
+
+    @property
+    def instances(self) -> str:
+        """Nested tasks, each a workspace of its own."""
+        return f"{self.root}/instances"
+
+    @property
+    def docs(self) -> str:
+        """Views for people."""
+        return f"{self.root}/docs"
+
+    @property
+    def tmp(self) -> str:
+        """Scratch: nothing in it is believed."""
+        return f"{self.root}/{_SCRATCH}"
+
+    @property
+    def recovered(self) -> str:
+        """Fragments that recovery set aside."""
+        return f"{self.tmp}/recovered"
+
+    @property
+    def logs(self) -> str:
+        """Output of executors."""
+        return f"{self.tmp}/logs"
+
+    @property
+    def runs(self) -> str:
+        """Records of the children that are alive."""
+        return f"{self.tmp}/run"
+
+    def node_scope(self, node_id: str) -> str:
+        """The only place that the node's executor may write, besides ``tmp``."""
+        return f"{self.artifacts}/{_part(node_id)}"
+
+    def contract(self, invocation_id: str) -> str:
+        """The work order of one invocation."""
+        return f"{self.contracts}/{_part(invocation_id)}.json"
+
+    def log(self, node_id: str, invocation_id: str) -> str:
+        """The output of one invocation."""
+        return f"{self.logs}/{_part(node_id)}/{_part(invocation_id)}.log"
+
+    def run_record(self, invocation_id: str) -> str:
+        """Who the child of one invocation is, while it lives. Not durable."""
+        return f"{self.runs}/{_part(invocation_id)}.json"
+
+
+def _part(name: str) -> str:
+    if ID_PATTERN.match(name):
+        return name
+    raise PathError(
+        f"{name!r} is not an id, so no path is made of it.",
+        fix="Use letters, digits and . _ - only, starting with a letter or digit, 64 at most.",
+    )
+
+
+def normal_path(path: str) -> str:
+    """The path without ``.`` and empty parts; PathError (PL-4) when it cannot be in a workspace.
+
+    Refused by its text alone: empty, absolute, with a drive letter, with a backslash or NUL, with
+    any ``..`` (also one that would stay inside: after a symbolic link it may not), not UTF-8.
+    """
+    if path.startswith("/") or _DRIVE.match(path):
+        raise PathError(f"The path {path!r} is absolute.", fix=_RELATIVE_FIX)
+    if "\\" in path or "\0" in path:
+        raise PathError(
+            f"The path {path!r} holds a backslash or NUL.", fix="Separate the parts with /."
+        )
+    parts = [part for part in path.split("/") if part not in {"", "."}]
+    if ".." in parts:
+        raise PathError(f"The path {path!r} climbs with '..'.", fix=_RELATIVE_FIX)
+    if not parts:
+        raise PathError(f"The path {path!r} names no file.", fix=_RELATIVE_FIX)
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise PathError(
+            f"The path {path!r} is not UTF-8.", fix="Rename the file so that its name is."
+        ) from None
+    return "/".join(parts)
+
+
+def resolve_inside(disk: Disk, root: str, path: str) -> str:
+    """The absolute path of ``path`` in the workspace ``root``; it need not exist yet.
+
+    PathError (PL-4) where :func:`normal_path` refuses it and where a symbolic link on the way, or
+    at the end, leads out of the workspace. A link that stays inside is fine, and is not resolved
+    in the result.
+    """
+    if path.startswith(f"{root}/"):
+        raise PathError(
+            f"The path {path!r} is absolute.", fix=f"Write {path[len(root) + 1 :]!r} instead."
+        )
+    target = f"{root.rstrip('/')}/{normal_path(path)}"
+    real_root, real_target = disk.real_path(root), disk.real_path(target)
+    if real_target != real_root and not real_target.startswith(os.path.join(real_root, "")):
+        raise PathError(
+            f"The path {path!r} leaves the workspace through a symbolic link, to {real_target}.",
+            fix="Put the file itself into the workspace.",
+        )
+    return target
+
+
+def reserved_reason(path: str, node_id: str | None = None) -> str | None:
+    """Why an executor may not put an output there; None when it may.
+
+    Reserved are the runtime's own names at the top (``journal*``, ``lease*``, ``*.json``, names
+    that start with a dot, and its directories), the registry, ``artifacts/old``, names of its
+    temporary files, and with ``node_id`` every place in ``artifacts`` but that node's. Compared
+    without regard to case, as some file systems do. PathError as :func:`normal_path`.
+    """
+    path = normal_path(path)
+    parts = path.split("/")
+    folded = [part.casefold() for part in parts]
+    top = folded[0]
+    if top.startswith((".", "journal")) or top.endswith(".json") or top.split(".")[0] == "lease":
+        return f"{parts[0]} is a name that the runtime keeps for itself."
+    if top in _RESERVED_DIRECTORIES:
+        return f"{parts[0]}/ belongs to the runtime."
+    if any(_OUR_TEMP_FILE.match(part) for part in folded):
+        return f"{path} is named like a temporary file, which recovery removes."
+    if top != "artifacts":
+        return None
+    if len(parts) == 1 or folded[1] in {"old", "registry.json"}:
+        return f"{path} belongs to the runtime."
+    if node_id is not None and parts[1] != node_id:
+        return f"{path} is outside artifacts/{node_id}/, the place of node {node_id}."
+    if len(parts) == 2 and parts[1] == node_id:
+        return f"{path} is the place of node {node_id} itself, not a file in it."
+    return None
+
+
+def is_workspace(disk: Disk, path: str) -> bool:
+    """Whether a journal lies there; it is born complete, so half a creation does not count."""
+    seen = disk.stat(f"{path.rstrip('/')}/journal.jsonl")
+    return seen is not None and seen.kind == "file"
+
+
+def find_workspace(disk: Disk, start_dir: str, environ_value: str | None) -> str:
+    """The workspace that a command without ``-C`` means.
+
+    ``environ_value`` (of PERDURE_WORKSPACE) when it is set; else, going up from ``start_dir``,
+    the first directory that is a workspace itself or has a ``.perdure`` with a current task.
+    NotFoundError says what to do when there is none, or when the one that is named is missing.
+    """
+    if environ_value:
+        named = os.path.normpath(os.path.join(start_dir, environ_value))
+        if not is_workspace(disk, named):
+            raise NotFoundError(
+                f"PERDURE_WORKSPACE names {named}, which is not a workspace.",
+                fix="Correct or unset PERDURE_WORKSPACE, or create it with `perdure -C DIR init`.",
+            )
+        return named
+    for directory in _upward(start_dir):
+        if is_workspace(disk, directory):
+            return directory
+        project = os.path.join(directory, ".perdure")
+        if _is_directory(disk, project):
+            return _current(disk, project)
+    raise NotFoundError(f"There is no workspace in {start_dir} or above it.", fix=_INIT_FIX)
+
+
+def find_project(disk: Disk, start_dir: str) -> str | None:
+    """The nearest ``.perdure`` directory, in ``start_dir`` or above it."""
+    for directory in _upward(start_dir):
+        project = os.path.join(directory, ".perdure")
+        if _is_directory(disk, project):
+            return project
+    return None
+
+
+def set_current(disk: Disk, project: str, task_id: str) -> None:
+    """Make the task the current one of a ``.perdure`` directory. Durable on return.
+
+    A crash in the middle leaves the old one.
+    """
+    if not ID_PATTERN.match(task_id):
+        raise UsageError(f"{task_id!r} is not a task id.", fix="Name the task, not its directory.")
+    disk.make_dirs(project)
+    disk.replace(f"{project}/current", f"{task_id}\n".encode(), durable=True)
+
+
+def _current(disk: Disk, project: str) -> str:
+    """The workspace of the project's current task."""
+    pointer = f"{project}/current"
+    seen = disk.stat(pointer)
+    if seen is None:
+        raise NotFoundError(f"{project} has no current task.", fix=_INIT_FIX)
+    task_id = disk.read(pointer, length=256).decode("utf-8", "replace").strip()
+    workspace = f"{project}/tasks/{task_id}"
+    if ID_PATTERN.match(task_id) and is_workspace(disk, workspace):
+        return workspace
+    raise NotFoundError(
+        f"{pointer} names the task {task_id!r}, which has no workspace in {project}/tasks.",
+        fix=_INIT_FIX,
+        suggestions=_tasks(disk, project),
+    )
+
+
+def _tasks(disk: Disk, project: str) -> list[str]:
+    tasks = f"{project}/tasks"
+    try:
+        return [name for name in disk.list_dir(tasks) if is_workspace(disk, f"{tasks}/{name}")][:5]
+    except StorageError:
+        return []  # Only suggestions for an error that is being reported.
+
+
+def _is_directory(disk: Disk, path: str) -> bool:
+    seen = disk.stat(path)
+    if seen is not None and seen.kind == "link":
+        seen = disk.stat(disk.real_path(path))
+    return seen is not None and seen.kind == "dir"
+
+
+def _upward(start_dir: str) -> list[str]:
+    """The directory and every one above it."""
+    directory = os.path.normpath(start_dir)
+    directories = [directory]
+    while (parent := os.path.dirname(directory)) != directory:
+        directory = parent
+        directories.append(directory)
+    return directories
