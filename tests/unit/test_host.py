@@ -15,6 +15,7 @@ from perdure.host import (
     RandomIds,
     SystemClock,
     SystemProcesses,
+    inherited_environment,
 )
 from perdure.ports import Clock, Ids, Processes, ProcessIdentity
 
@@ -70,6 +71,18 @@ def test_real_ones_fit_the_ports() -> None:
     tokens = {ids.token() for _ in range(50)}
     assert len(tokens) == 50
     assert all(len(t) == 8 and set(t) <= set("0123456789abcdef") for t in tokens)
+
+
+def test_commands_inherit_a_copy_with_this_interpreter_first_on_the_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PERDURE_PROBE", "1")
+    monkeypatch.setenv("PATH", "/first:/second")
+    environment = inherited_environment()
+    assert environment["PERDURE_PYTHON"] == sys.executable
+    assert environment["PATH"] == f"{os.path.dirname(sys.executable)}:/first:/second"
+    environment["PERDURE_PROBE"] = "2"
+    assert os.environ["PERDURE_PROBE"] == "1"
 
 
 @both

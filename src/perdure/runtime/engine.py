@@ -9,7 +9,7 @@ and knows no rule of the protocol.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Final, NamedTuple
@@ -38,10 +38,12 @@ from perdure.errors import (
     UsageError,
     invariant,
 )
+from perdure.ports import FileLock
 from perdure.runtime.world import World
 from perdure.storage.journal import Journal
 from perdure.storage.lease import Lease, LeaseFile
 from perdure.storage.projections import committed_offset, load_snapshot, write_projections
+from perdure.storage.spool import Stamp
 from perdure.storage.workspace import Layout, is_workspace
 
 lock_wait_s: Final = 10.0
@@ -67,11 +69,11 @@ class Committed(NamedTuple):
 class _Batch:
     """Commands that are to become one commit."""
 
-    def __init__(self, tip: ChainTip) -> None:
+    def __init__(self, tip: ChainTip, op: str | None) -> None:
         self.tip = tip
+        self.op = op
         self.drafts: list[Draft] = []
         self.moves: list[FileMove] = []
-        self.ops: str | None = None
 
 
 class Engine:
@@ -88,7 +90,12 @@ class Engine:
         self.lease: Lease | None = None
         self.fragments: list[Fragment] = []
         """Bytes set aside by this engine that no event names yet."""
-        self._lock = self.disk.lock(self.layout.journal_lock)
+        self.ingest: Callable[["Engine"], object] | None = None
+        """Called under the lock before each commit of a coordinator: takes the drop box in."""
+        self.on_pause: Callable[[str, str | None], Committed] | None = None
+        """Set by a run loop, which has to come to a commit boundary before it can pause."""
+        self.spool_stamp: Stamp | None = None
+        self._lock: FileLock | None = None
         self._guard = threading.RLock()
         self._depth = 0
         self._batch: _Batch | None = None
@@ -137,8 +144,18 @@ class Engine:
 
     def refresh(self) -> None:
         """Catch up with what others have committed; writes nothing."""
-        if self._batch is None:
-            self._read_on()
+        with self._guard:  # another thread's commit is folded once, by that thread
+            if self._batch is None:
+                self._read_on()
+
+    def watch(self, take: Callable[[Sequence[Event]], None]) -> None:
+        """Hand over the events committed since the last look; writes nothing."""
+
+        def fold(events: list[Event]) -> None:
+            self.replica.apply_all(events)
+            take(events)
+
+        self.journal.catch_up(fold)
 
     def _read_on(self) -> tuple[Damage, bytes] | None:
         """Fold what is new. Returns the torn tail behind it, if there is one.
@@ -166,6 +183,7 @@ class Engine:
         """
         with self._guard:
             if self._batch is not None:
+                _check_no_op_in_batch(op)
                 return self._execute_in_batch(self._batch, command)
             with self.writing():
                 state = self.replica.state
@@ -188,7 +206,7 @@ class Engine:
             return Committed(decision.answer, (), True)
         now = timestamp(self.world.clock.now())
         commit = encode_commit(
-            batch.tip, decision.drafts, ts=now, actor=self.actor, epoch=self.epoch
+            batch.tip, decision.drafts, ts=now, actor=self.actor, epoch=self.epoch, op=batch.op
         )
         batch.tip = commit.tip
         batch.drafts += decision.drafts
@@ -205,14 +223,17 @@ class Engine:
         """
         with self._guard, self.writing():
             if self._batch is not None:
+                _check_no_op_in_batch(op)
                 yield
                 return
-            batch = self._batch = _Batch(self.journal.tip)
+            batch = self._batch = _Batch(self.journal.tip, op)
             try:
                 yield
                 self._batch = None
                 if batch.drafts:
-                    self._append(batch.drafts, op)
+                    events = self._append(batch.drafts, op)
+                    # Folded already, but for the time, which is that of the commit.
+                    self.replica.state.updated_at = events[-1].ts
             except BaseException:
                 self._batch = None
                 self._forget_provisional()
@@ -235,6 +256,7 @@ class Engine:
 
     def _append(self, drafts: Sequence[Draft], op: str | None) -> tuple[Event, ...]:
         """Commit the drafts, and in the same commit what was set aside and not yet recorded."""
+        self._check_usable()
         fragments, own = self.fragments, len(drafts)
         commit = encode_commit(
             self.journal.tip,
@@ -280,7 +302,7 @@ class Engine:
                 self._project_when_due()
             finally:
                 self._depth = 0
-                self._lock.release()
+                self.unlock()
 
     @contextmanager
     def locked_by_caller(self) -> Iterator[None]:
@@ -306,6 +328,8 @@ class Engine:
 
     def lock(self) -> None:
         """Take the operating system's lock, waiting at most ``lock_wait_s``."""
+        if self._lock is None:
+            self._lock = self.disk.lock(self.layout.journal_lock)
         if self._lock.try_acquire():
             return
         clock = self.world.clock
@@ -324,7 +348,8 @@ class Engine:
 
     def unlock(self) -> None:
         """Give the operating system's lock back."""
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
     def _prepare(self) -> None:
         """Under the lock: may this engine write, and does it know everything? (J-4)"""
@@ -335,32 +360,41 @@ class Engine:
                 self.renew()
         else:
             self.lease_file.check_free()
-        before = self.journal.tip
         torn = self._read_on()
         if torn is not None:
             self.set_aside(*torn)
-        if self.journal.tip is not before:
-            self.journal.write_again()
+        self.journal.write_again()
+        if self.lease is not None and self.ingest is not None:
+            self.ingest(self)
 
     def set_aside(self, damage: Damage, tail: bytes) -> None:
         """Copy a torn tail to ``tmp/recovered`` and cut it; the next commit registers the copy."""
-        digest = sha256(tail).hexdigest()
-        name = f"journal-tail-{self.journal.tip.offset}-{digest[:16]}.bin"
+        fragment = self.name_fragment(damage, tail)
         self.disk.make_dirs(self.layout.recovered)
-        self.disk.replace(f"{self.layout.recovered}/{name}", tail, durable=True)
+        self.disk.replace(f"{self.layout.root}/{fragment.path}", tail, durable=True)
         self.journal.cut()
-        self.fragments.append(
-            Fragment(f"tmp/recovered/{name}", digest, len(tail), f"torn tail ({damage.reason})")
-        )
+        self.fragments.append(fragment)
+
+    def name_fragment(self, damage: Damage, tail: bytes) -> Fragment:
+        """What a torn tail is called once it is set aside: always the same for the same tail."""
+        digest = sha256(tail).hexdigest()
+        path = f"tmp/recovered/journal-tail-{self.journal.tip.offset}-{digest[:16]}.bin"
+        return Fragment(path, digest, len(tail), f"torn tail ({damage.reason})")
 
     def move_files(self, moves: Sequence[FileMove]) -> None:
-        """Carry out the moves a commit has ordered. Recovery repeats what a crash left undone."""
+        """Carry out the moves a commit has ordered. Recovery repeats what a crash left undone.
+
+        A failure ends this object, although the commit stands: only recovery may go on.
+        """
         for move in moves:
             source, target = f"{self.layout.root}/{move.source}", f"{self.layout.root}/{move.target}"
-            if self.disk.stat(source) is None:
-                continue
-            self.disk.make_dirs(target.rpartition("/")[0])
-            self.disk.rename(source, target)
+            try:
+                if self.disk.stat(source) is not None:
+                    self.disk.make_dirs(target.rpartition("/")[0])
+                    self.disk.rename(source, target)
+            except StorageError as error:
+                self._broken = error
+                raise
 
     # Projections
 
@@ -368,6 +402,8 @@ class Engine:
         tip = self.journal.tip
         if tip.seq == self._projected.seq or self._batch is not None or self._broken is not None:
             return
+        if not self.journal.is_durable:
+            return  # a projection must not speak of lines that a power cut may still take
         if self.lease is None:
             if not self._tail_is_long():
                 return
@@ -404,12 +440,27 @@ class Engine:
 
     # The lease
 
+    def tick(self) -> None:
+        """What a coordinator owes while nothing is committed: renew the lease, take messages in,
+        bring the projections up to date. Raises FencedError when another one took over."""
+        with self.writing():
+            pass
+
+    @contextmanager
+    def acting_as(self, actor: str) -> Iterator[None]:
+        """Commit inside under another actor's name: the one whose message is carried out."""
+        own, self.actor = self.actor, actor
+        try:
+            yield
+        finally:
+            self.actor = own
+
     def renew(self) -> None:
         """Push the expiry of our own lease into the future."""
         if self.lease is not None:
             self.lease = self.lease_file.renew(self.lease)
-            ttl_s = self.lease.expires_at - self.lease.acquired_at
-            self._renew_at = self.world.clock.monotonic() + max(ttl_s / 3, 0.1)
+            pause_s = self.replica.state.policies.lease_ttl_s / 3
+            self._renew_at = self.world.clock.monotonic() + pause_s
 
     def take_lease(self) -> str:
         """Become the coordinator. The caller holds the lock. Returns why it was taken over."""
@@ -419,32 +470,50 @@ class Engine:
         self._renew_at = self.world.clock.monotonic() + state.policies.lease_ttl_s / 3
         return acquired.took_over or ""
 
-    def close(self) -> None:
-        """Write the projections, give the lease back and let go. Safe to call again."""
+    def close(self, *, project: bool = True) -> None:
+        """Write the projections, give the lease back and let go. Safe to call again.
+
+        Also after a failure, but then without projections: the next holder recovers anyway.
+        Called inside a batch, it ends the batch with nothing committed.
+        """
         with self._guard:
             lease, self.lease = self.lease, None
-            if self._broken is None and lease is not None:
-                self._release(lease)
-            self.journal.close()
-            self._lock.close()
             self._closed = True
+            if lease is not None:
+                self._release(lease, project=project and self._broken is None)
+            self.journal.close()
+            if self._lock is not None and not self._depth:
+                self._lock.close()
 
-    def _release(self, lease: Lease) -> None:
+    def _release(self, lease: Lease, *, project: bool) -> None:
         if lease.pid != self.world.processes.me().pid:
             return  # a fork of the holder: the lease is not its to give back
         try:
-            self.lock()
+            if not self._depth:
+                self.lock()
         except HaltError:
             return  # the lease of a dead process is taken over at once, so nothing is lost
         try:
             if self.lease_file.is_current(lease.epoch):
-                if self.journal.tip.seq != self._projected.seq:
+                stale = self.journal.tip.seq != self._projected.seq and self.journal.is_durable
+                if stale and project and self._batch is None:
                     self.project()
                 self.lease_file.release(lease)
         except StorageError:
             pass  # as above
         finally:
-            self._lock.release()
+            if not self._depth:
+                self.unlock()
+
+
+def _check_no_op_in_batch(op: str | None) -> None:
+    """One commit carries one op id: that of the whole batch."""
+    if op is not None:
+        raise UsageError(
+            f"op id {op!r} is given inside a batch, which is committed as one.",
+            code="op_in_batch",
+            fix="Give the op id to the batch, or make the call outside it.",
+        )
 
 
 def _check_size(commit: Commit) -> None:

@@ -5,11 +5,25 @@ exactly the events up to the number it was made with, however the journal grows 
 """
 
 from collections.abc import Iterator, Sequence
-from typing import overload
+from typing import Final, overload
 
-from perdure.core.codec import Scan
+from perdure.core.codec import ChainTip, Scan, decode_line
 from perdure.core.events import Event
 from perdure.ports import Disk
+
+
+tail_block_bytes: Final = 64 << 10
+
+
+def tail_events(disk: Disk, path: str, tip: ChainTip, count: int) -> list[Event]:
+    """The last ``count`` events before ``tip``, read from the end of the file backwards."""
+    data, start = b"", tip.offset
+    while start > 0 and data.count(b"\n") <= count:
+        step = min(tail_block_bytes, start)
+        start -= step
+        data = disk.read(path, start, step) + data
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    return [decode_line(line) for line in lines[-count:]] if count > 0 else []
 
 
 class EventLog(Sequence[Event]):

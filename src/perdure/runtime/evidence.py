@@ -57,7 +57,7 @@ def read_back(
         )
     real = engine.disk.real_path(full)
     engine.disk.sync_file(real)
-    engine.disk.sync_dir(real.rpartition("/")[0])
+    _sync_names(engine, real)
     value, size_bytes = hash_of(engine, real)
     after = engine.disk.stat(real)
     integrity = Integrity(
@@ -74,6 +74,18 @@ def read_back(
     return RegisterArtifact(
         artifact_id, clean, kind, integrity, node_id, invocation, supersedes
     )
+
+
+def _sync_names(engine: Engine, path: str) -> None:
+    """Make the file's name durable, and that of each directory between it and the workspace.
+
+    Whoever wrote the file may have made the directories and synced none of them.
+    """
+    root = engine.disk.real_path(engine.layout.root)
+    directory = path.rpartition("/")[0]
+    while directory.startswith(root):
+        engine.disk.sync_dir(directory)
+        directory = directory.rpartition("/")[0]
 
 
 def hash_of(engine: Engine, path: str) -> tuple[str, int]:

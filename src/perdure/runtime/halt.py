@@ -29,6 +29,7 @@ from perdure.core.model import (
     VerificationLevel,
 )
 from perdure.runtime import work
+from perdure.runtime.calls import ingest
 from perdure.runtime.engine import Committed, Engine
 from perdure.runtime.eventlog import EventLog
 from perdure.runtime.evidence import (
@@ -89,6 +90,9 @@ class HaltRuntime:
 
     def _bind(self, engine: Engine) -> None:
         self.engine = engine
+        if engine.lease is not None:
+            engine.ingest = ingest
+            engine.tick()
         # The hook holds the engine, not this object, so dropping the object closes it.
         self._closer = weakref.finalize(self, engine.close)
 

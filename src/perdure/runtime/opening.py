@@ -59,7 +59,7 @@ def open_for_work(
             engine.project()
     except BaseException:
         engine.unlock()
-        engine.close()
+        engine.close(project=False)
         raise
     engine.unlock()
     return recovered

@@ -31,10 +31,13 @@ from perdure.core.recovery import (
 from perdure.errors import CorruptError, StorageError
 from perdure.ports import ProcessIdentity
 from perdure.runtime.engine import Engine
-from perdure.runtime.evidence import judge_artifact, verify_node
+from perdure.runtime.evidence import hash_of, judge_artifact, verify_node
+from perdure.storage import spool
 from perdure.storage.projections import stale_views
 
 _TEMP_MARK: Final = ".tmp-"
+unfetched_result_s: Final = 3_600.0
+"""How long a sender's unfinished message or unfetched answer stays in the drop box."""
 
 
 class Recovered(NamedTuple):
@@ -60,10 +63,17 @@ def recover(
     nothing but the lease was written. A crash anywhere inside is repaired by the next call.
     """
     engine.journal.settle()
-    findings = _gather(engine, takeover, take_over_sessions)
-    plan, drafts = _plan(engine, findings)
+    tail = b""
     if torn is not None:
         tail = engine.disk.read(engine.layout.journal, engine.journal.tip.offset)
+    findings = _gather(engine, takeover, take_over_sessions)
+    if torn is not None:
+        # A crash between setting the tail aside and cutting it leaves both.
+        again = engine.name_fragment(torn, tail).path
+        others = tuple(entry for entry in findings.fragments if entry.path != again)
+        findings = findings._replace(fragments=others)
+    plan, drafts = _plan(engine, findings)
+    if torn is not None:
         engine.set_aside(torn, tail)
         plan = plan._replace(
             found=(*plan.found, f"torn tail behind J-{engine.journal.tip.seq}: {torn.reason}"),
@@ -212,9 +222,8 @@ def _unrecorded_fragments(engine: Engine) -> tuple[Fragment, ...]:
             continue
         if int(parts[2]) > engine.journal.tip.offset if parts[2].isdecimal() else True:
             continue
-        stat = engine.disk.stat(f"{engine.layout.recovered}/{name}")
-        size_bytes = stat.size_bytes if stat is not None else 0
-        fragments.append(Fragment(path, parts[3], size_bytes, "torn tail, found set aside"))
+        digest, size_bytes = hash_of(engine, f"{engine.layout.recovered}/{name}")
+        fragments.append(Fragment(path, digest, size_bytes, "torn tail, found set aside"))
     return tuple(fragments)
 
 
@@ -226,6 +235,9 @@ def _unfinished_moves(engine: Engine) -> tuple[FileMove, ...]:
         origin = artifact.origin
         if origin is None or origin in engine.replica.paths:
             continue
+        producer = state.nodes.get(artifact.produced_by_node or "")
+        if producer is not None and producer.state in ("RUNNING", "VERIFYING"):
+            continue  # what lies there now is of the attempt under way
         if engine.disk.stat(f"{root}/{artifact.path}") is not None:
             continue
         if engine.disk.stat(f"{root}/{origin}") is None:
@@ -287,7 +299,9 @@ def _from_the_first_byte(engine: Engine) -> Replica:
 def _remove_temp_files(engine: Engine) -> None:
     """Remove what a crash left of unfinished replaces; nobody reads these files."""
     layout = engine.layout
-    for directory in (layout.root, layout.artifacts, layout.contracts, layout.spool):
+    # Senders write to the drop box without the lock, so only what is old goes there.
+    spool.sweep(engine.disk, layout, engine.world.clock.now() - unfetched_result_s)
+    for directory in (layout.root, layout.artifacts, layout.contracts, layout.recovered):
         for name in engine.disk.list_dir(directory):
             if name.startswith(".") and _TEMP_MARK in name:
                 engine.disk.unlink(f"{directory}/{name}", durable=False)

@@ -26,6 +26,8 @@ class Journal:
         self._commit_start = 0
         self._file: AppendFile | None = None
         self._inode: int | None = None
+        self._durable: ChainTip | None = None
+        """The last tip of which this object itself made sure that it is on the medium."""
 
     def start_at(self, tip: ChainTip) -> bool:
         """Begin behind a snapshot's position if the journal proves that it is one of its own.
@@ -33,6 +35,16 @@ class Journal:
         Reads the one line that ends there. False: the caller starts from the beginning. Raises
         CorruptError when the journal is shorter than that, because committed lines are missing.
         """
+        self._size_behind(tip)
+        line = self._disk.read(self.path, tip.start, tip.offset - tip.start)
+        if tip.seq and not (line.endswith(b"\n") and proves(tip, line[:-1].rstrip(b"\r"))):
+            return False
+        self.tip = tip
+        self._commit_start = tip.start
+        return True
+
+    def _size_behind(self, tip: ChainTip) -> int:
+        """Bytes in the file now. Raises CorruptError when committed lines are missing from it."""
         size = self.size()
         if size < tip.offset:
             raise CorruptError(
@@ -42,12 +54,7 @@ class Journal:
                 fix="Put the journal back from a copy. To accept the loss instead, remove the"
                 " projections (.snapshot.json and those named in protocol section 2) and resume.",
             )
-        line = self._disk.read(self.path, tip.start, tip.offset - tip.start)
-        if tip.seq and not (line.endswith(b"\n") and proves(tip, line[:-1].rstrip(b"\r"))):
-            return False
-        self.tip = tip
-        self._commit_start = tip.start
-        return True
+        return size
 
     def size(self) -> int:
         """Bytes in the file now. Raises CorruptError when the file was replaced by another."""
@@ -69,8 +76,12 @@ class Journal:
         return stat.size_bytes
 
     def catch_up(self, fold: Fold) -> Damage | None:
-        """Fold every whole commit behind ``tip``; what cannot be one is returned, not judged."""
-        if self.size() == self.tip.offset:
+        """Fold every whole commit behind ``tip``; what cannot be one is returned, not judged.
+
+        Raises CorruptError when the file has become shorter than what was read from it.
+        """
+        size = self._size_behind(self.tip)
+        if size == self.tip.offset:
             return None
         scan = Scan(self.tip)
         chunks = self._disk.read_chunks(self.path, offset=self.tip.offset)
@@ -80,6 +91,9 @@ class Journal:
         if scan.tip is not self.tip:
             self._commit_start = scan.commit_start
         self.tip = scan.tip
+        if scan.damage is None and scan.tip.offset < size:
+            # The next line would not begin where the chain of positions says.
+            return Damage(scan.tip.seq + 1, scan.tip.offset, "blank lines follow the last commit")
         return scan.damage
 
     def judge(self, fold: Fold, committed_offset: int) -> tuple[Damage, bytes] | None:
@@ -112,12 +126,20 @@ class Journal:
         """Cut everything behind ``tip``; durable. The bytes must have been set aside before."""
         self._disk.truncate(self.path, self.tip.offset)
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether this object itself made sure that everything up to ``tip`` is on the medium."""
+        return self._durable is self.tip
+
     def write_again(self) -> None:
         """Write the last commit over itself, so that the next sync really covers it.
 
         After somebody's failed sync its pages may be marked clean without having reached the
-        medium, and a later sync would skip them: a hole before committed lines.
+        medium, and a later sync would skip them: a hole before committed lines. Nothing is
+        written when this object itself made the commit durable.
         """
+        if self.is_durable:
+            return
         start = self._commit_start
         if self.tip.offset > start:
             data = self._disk.read(self.path, start, self.tip.offset - start)
@@ -128,6 +150,7 @@ class Journal:
         self.write_again()
         self._disk.sync_file(self.path)
         self._disk.sync_dir(self.path.rpartition("/")[0])
+        self._durable = self.tip
 
     def take_unchained(self) -> int:
         """How many lines without ``h`` were read since the last call."""
@@ -145,7 +168,7 @@ class Journal:
         self._file.append(commit.data)
         self._file.sync()
         self._commit_start = self.tip.offset
-        self.tip = commit.tip
+        self.tip = self._durable = commit.tip
 
     def close(self) -> None:
         """Give the descriptor back."""

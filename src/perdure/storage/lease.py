@@ -87,13 +87,20 @@ class LeaseFile:
         return self._judge(lease)[0], lease
 
     def check_free(self) -> None:
-        """Raise LeaseHeldError while somebody who may be alive coordinates, this process too."""
-        exists, lease = self._load()
-        if not exists or lease is None:
+        """LeaseHeldError while a coordinator may live, also one of this process. Writes nothing.
+
+        For a command that appends without a lease of its own. One look at the file's stat while
+        nobody coordinates.
+        """
+        seen = self._disk.stat(self._path)
+        if seen == self._seen and self._epoch is None:
             return
-        standing, process_state = self._judge(lease)
-        if standing in ("held", "ours"):
-            raise self._held(lease, process_state)
+        lease = self._load()[1]
+        self._remember(seen, lease)
+        if lease is not None:
+            standing, process_state = self._judge(lease)
+            if standing in {"held", "ours"}:
+                raise self._held(lease, process_state)
 
     def acquire(self, holder: str, ttl_s: float, epoch_floor: int) -> Acquired:
         """Take the lease for this process; durable on return.

@@ -21,6 +21,7 @@ mtime_grain_s: Final = 0.05
 
 _MESSAGE: Final = ".json"
 _RESULT: Final = ".result.json"
+_IN_THE_MAKING: Final = ".tmp-"
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -123,11 +124,15 @@ def take_result(disk: Disk, layout: Layout, message_id: str) -> dict[str, Any] |
         return None
 
 
-def forget_results(disk: Disk, layout: Layout, before: float) -> int:
-    """Remove answers written before that moment, whose senders stopped waiting; says how many."""
+def sweep(disk: Disk, layout: Layout, before: float) -> int:
+    """Remove answers that nobody fetched and messages that nobody finished; says how many.
+
+    Only those last written before that moment, in seconds since 1970. Senders work without the
+    lock, so ``before`` leaves them time: a younger file in the making belongs to a living one.
+    """
     count = 0
     for name in disk.list_dir(layout.spool):
-        if name.endswith(_RESULT) and not name.startswith("."):
+        if name.endswith(_RESULT) or (name.startswith(".") and _IN_THE_MAKING in name):
             seen = disk.stat(f"{layout.spool}/{name}")
             if seen is not None and seen.mtime_ns < before * 1e9:
                 disk.unlink(f"{layout.spool}/{name}", durable=False)

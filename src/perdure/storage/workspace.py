@@ -21,6 +21,7 @@ _RELATIVE_FIX: Final = "Name it relative to the workspace, such as artifacts/NOD
 _RESERVED_DIRECTORIES: Final = frozenset(
     {"contracts", "docs", "instances", "sops", "steering", _SCRATCH}
 )
+pointer_bytes_max: Final = 4_096
 _INIT_FIX: Final = "Create a task here with `perdure init TASK_ID`, or name a workspace with -C."
 
 
@@ -270,15 +271,19 @@ def find_project(disk: Disk, start_dir: str) -> str | None:
     return None
 
 
-def set_current(disk: Disk, project: str, task_id: str) -> None:
+def set_current(disk: Disk, project: str, task_id: str, *, workspace: str = "") -> None:
     """Make the task the current one of a ``.perdure`` directory. Durable on return.
 
-    A crash in the middle leaves the old one.
+    ``workspace`` is where it lies when that is not in this project: then the pointer is a relative
+    path, so that both may move together. A crash in the middle leaves the old one.
     """
     if not ID_PATTERN.match(task_id):
         raise UsageError(f"{task_id!r} is not a task id.", fix="Name the task, not its directory.")
     disk.make_dirs(project)
-    disk.replace(f"{project}/current", f"{task_id}\n".encode(), durable=True)
+    pointer = os.path.relpath(workspace, project) if workspace else task_id
+    line = f"{pointer}\n".encode("utf-8", "surrogateescape")
+    if disk.stat(f"{project}/current") is None or disk.read(f"{project}/current") != line:
+        disk.replace(f"{project}/current", line, durable=True)
 
 
 def _current(disk: Disk, project: str) -> str:
@@ -287,12 +292,15 @@ def _current(disk: Disk, project: str) -> str:
     seen = disk.stat(pointer)
     if seen is None:
         raise NotFoundError(f"{project} has no current task.", fix=_INIT_FIX)
-    task_id = disk.read(pointer, length=256).decode("utf-8", "replace").strip()
-    workspace = f"{project}/tasks/{task_id}"
-    if ID_PATTERN.match(task_id) and is_workspace(disk, workspace):
+    line = disk.read(pointer, length=pointer_bytes_max).decode("utf-8", "surrogateescape").strip()
+    if ID_PATTERN.match(line):
+        workspace = f"{project}/tasks/{line}"
+    else:
+        workspace = os.path.normpath(os.path.join(project, line or "."))
+    if line and is_workspace(disk, workspace):
         return workspace
     raise NotFoundError(
-        f"{pointer} names the task {task_id!r}, which has no workspace in {project}/tasks.",
+        f"{pointer} names the task {line!r}, which has no workspace in {project}/tasks.",
         fix=_INIT_FIX,
         suggestions=_tasks(disk, project),
     )

@@ -306,6 +306,29 @@ def test_a_new_epoch_shows_in_the_size_whatever_the_inode_and_the_time_say(
     assert len(sizes) == 20
 
 
+def test_command_without_a_lease_is_refused_only_while_a_coordinator_may_live(
+    opened: Opener, here: FakeProcesses, path: str, clock: FakeClock
+) -> None:
+    coordinator, command = opened(here), opened(here.seen_from(200))
+    command.check_free()
+    lease = coordinator.acquire("coordinator:main", 60.0, 0).lease
+    with pytest.raises(LeaseHeldError, match="pid 100"):
+        command.check_free()
+    with pytest.raises(LeaseHeldError, match="pid 100"):
+        opened(here).check_free()
+    coordinator.release(lease)
+    command.check_free()
+    coordinator.acquire("coordinator:main", 60.0, 0)
+    with pytest.raises(LeaseHeldError):
+        command.check_free()
+    here.kill(100)
+    command.check_free()
+    write(path, b"")
+    command.check_free()
+    os.unlink(path)
+    command.check_free()
+
+
 class CountingDisk(RealDisk):
     def __init__(self) -> None:
         super().__init__()
@@ -332,6 +355,9 @@ def test_only_the_acquisition_is_synced_and_an_unchanged_lease_is_not_read_again
     assert disk.calls == []
     file.release(file.renew(lease))
     assert disk.calls == ["replace durable=False", "replace durable=False"]
+    disk.calls.clear()
+    file.check_free()
+    assert disk.calls == []
 
 
 def test_failed_write_leaves_the_old_lease(

@@ -232,16 +232,19 @@ def test_unknown_fields_of_a_later_version_are_tolerated(disk: RecordingDisk, at
     assert spool.pending(disk, at).messages == [message("st-1")]
 
 
-def test_answers_that_nobody_fetched_are_forgotten_after_a_while(
+def test_only_old_answers_and_old_unfinished_messages_are_swept(
     disk: RecordingDisk, at: Layout
 ) -> None:
     for message_id in ("old", "new", "open"):
         spool.drop(disk, at, message(message_id))
     for message_id in ("old", "new"):
         spool.settle(disk, at, message_id, {})
-    os.utime(f"{at.spool}/old.result.json", (1_000.0, 1_000.0))
-    assert spool.forget_results(disk, at, before=2_000.0) == 1
-    assert names(at) == ["new.result.json", "open.json"]
+    for name in (".a.json.tmp-7-0", ".b.json.tmp-8-0"):
+        disk.replace(f"{at.spool}/{name}", b"{", durable=False)
+    for name in ("old.result.json", ".a.json.tmp-7-0", "open.json"):
+        os.utime(f"{at.spool}/{name}", (1_000.0, 1_000.0))
+    assert spool.sweep(disk, at, before=2_000.0) == 2
+    assert names(at) == [".b.json.tmp-8-0", "new.result.json", "open.json"]
 
 
 # ------------------------------------------------------------------------------------ cheap looking

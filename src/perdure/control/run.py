@@ -1,0 +1,457 @@
+"""The run loop: drives the frontier of a task with commands, until nothing more can run.
+
+Job: start what may start, watch it, verify what ends, and leave the task at a commit boundary
+however the run ends. Invariants: a command starts only after the N02 that names its contract is
+durable; its exit code is a claim until the disk has been looked at; only the loop's own thread
+commits (checks run beside it and only read); a process that a former run left behind is stopped
+before its node is run again. It never kills work that is within its time limit.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final
+
+import msgspec
+
+from perdure.control.executor import (
+    Ended,
+    RunningCommand,
+    classify,
+    start_command,
+    wait_for_commands,
+)
+from perdure.control.graph import align_graph
+from perdure.control.orphans import discard_records, find_orphans, stop_orphans
+from perdure.control.taskfile import TaskFile
+from perdure.core import commands as c
+from perdure.core.frontier import frontier
+from perdure.core.model import CLOSED_STATES, Node
+from perdure.errors import EvidenceError, RefusedError, StorageError
+from perdure.runtime import work
+from perdure.runtime.contracts import environment_for
+from perdure.runtime.engine import Committed
+from perdure.runtime.evidence import integrity_walk, verify_node
+from perdure.runtime.halt import HaltRuntime
+
+Emit = Callable[[dict[str, Any]], None]
+
+tick_s: Final = 0.5
+"""The longest the loop sleeps: messages and the lease are looked after this often."""
+backoff_first_s: Final = 1.0
+backoff_most_s: Final = 60.0
+stop_grace_s: Final = 5.0
+detail_chars_max: Final = 1_000
+
+
+class RunReport(msgspec.Struct, frozen=True):
+    """How a run ended."""
+
+    outcome: str
+    """``finished``, ``needs_person``, ``failed``, ``paused`` or ``interrupted``."""
+    counts: dict[str, int]
+    questions: dict[str, str] = {}
+    waiting: tuple[str, ...] = ()
+    """Nodes that a person or an agent has to work on."""
+    failed: tuple[str, ...] = ()
+    """Nodes that are given up or whose files are not what was registered."""
+    signal: int = 0
+
+
+class RunLoop:
+    """One run of one task. ``interrupt`` may be called from a signal handler."""
+
+    def __init__(self, runtime: HaltRuntime, *, jobs: int, emit: Emit) -> None:
+        self._runtime = runtime
+        self._engine = runtime.engine
+        self._clock = runtime.engine.world.clock
+        self._disk = runtime.engine.disk
+        self._jobs = jobs
+        self._emit = emit
+        self._slots: dict[str, RunningCommand] = {}
+        self._checks: dict[str, Future[c.Verdict]] = {}
+        self._not_before: dict[str, float] = {}
+        self._pausing: str | None = None
+        self._signal = 0
+        self._signals_seen = 0
+        self._signals_handled = 0
+        self._unstoppable: set[str] = set()
+        self._wake_r, self._wake_w = os.pipe()
+        os.set_blocking(self._wake_r, False)
+        os.set_blocking(self._wake_w, False)
+        self._pool = ThreadPoolExecutor(max_workers=max(1, jobs), thread_name_prefix="verify")
+
+    def interrupt(self, number: int) -> None:
+        """Ask for a clean stop; asked again, what is at work is killed at once."""
+        self._signal = number
+        self._signals_seen += 1
+        self._wake()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # a full pipe wakes as well
+            os.write(self._wake_w, b"!")
+
+    def run(self, task: TaskFile | None) -> RunReport:
+        """Drive the task until it is finished, stuck, paused or interrupted.
+
+        On return nothing that this run started is still running, and the task is at a commit
+        boundary. A crash anywhere leaves what the next run recovers.
+        """
+        try:
+            self._engine.on_pause = self._ask_pause
+            self._stop_orphans()
+            if task is not None:
+                self._align(task)
+            self._enter_executing()
+            self._loop()
+            return self._finish()
+        finally:
+            self._engine.on_pause = None
+            self._abandon()
+
+    def _align(self, task: TaskFile) -> None:
+        change = align_graph(self._engine, task)
+        if change.added or change.amended or change.dropped:
+            self._emit({"event": "graph", **msgspec.to_builtins(change)})
+
+    def _enter_executing(self) -> None:
+        state = self._runtime.state
+        if state.fsm_task in ("DECOMPOSING", "SUSPENDED", "RECOVERING"):
+            with contextlib.suppress(RefusedError):  # nothing may start: the report says why
+                self._runtime.move_task("EXECUTING")
+
+    # Before the first start
+
+    def _stop_orphans(self) -> None:
+        state = self._runtime.state
+        live = {contract.invocation_id for contract in state.contracts.values()}
+        former = {
+            node.invocation: node.node_id
+            for node in state.nodes.values()
+            if node.invocation and node.state not in CLOSED_STATES
+        }
+        wanted = {name: node for name, node in former.items() if name not in live}
+        orphans = find_orphans(wanted, self._engine.layout.runs, disk=self._disk, running=live)
+        if not orphans:
+            discard_records(self._engine.layout.runs, disk=self._disk, keep=live)
+            return
+        left = stop_orphans(orphans, clock=self._clock)
+        named = ", ".join(f"{orphan.name} ({orphan.pid})" for orphan in orphans)
+        self._runtime.note(f"stopped what a former run had left running: {named}")
+        self._emit(
+            {
+                "event": "orphans_stopped",
+                "processes": [[orphan.pid, orphan.name, orphan.node] for orphan in orphans],
+                "left": [[orphan.pid, orphan.name, orphan.node] for orphan in left],
+            }
+        )
+        self._unstoppable = {orphan.node for orphan in left}
+        discard_records(self._engine.layout.runs, disk=self._disk, keep=live)
+
+    # The loop
+
+    def _loop(self) -> None:
+        while True:
+            self._handle_signals()
+            self._engine.tick()
+            self._collect_checks()
+            self._collect_slots()
+            if not self._signal and self._pausing is None:
+                self._start_checks()
+                self._start_nodes()
+            if not self._slots and not self._checks and not self._is_waiting_to_retry():
+                return
+            self._wait()
+
+    def _wait(self) -> None:
+        timeout_s = tick_s
+        now = self._clock.monotonic()
+        for node_id, moment in self._not_before.items():
+            if node_id not in self._slots and moment > now:
+                timeout_s = min(timeout_s, moment - now)
+        wait_for_commands(
+            list(self._slots.values()),
+            timeout_s=timeout_s,
+            clock=self._clock,
+            also=[self._wake_r],
+        )
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._wake_r, 4096):
+                pass
+
+    def _handle_signals(self) -> None:
+        if self._signals_handled == self._signals_seen:
+            return
+        self._signals_handled = self._signals_seen
+        again = self._signals_seen > 1
+        self._emit({"event": "stopping", "signal": self._signal, "at_once": again})
+        for command in self._slots.values():
+            command.stop(f"signal {self._signal}", grace_s=0.0 if again else stop_grace_s)
+
+    def _ask_pause(self, reason: str, op: str | None) -> Committed:
+        """Start nothing more, and suspend when what is at work has ended."""
+        self._pausing = reason or "paused"
+        text = f"pause asked for: {self._pausing}; what is at work is finished first"
+        return self._engine.execute(c.WriteNote(text), op=op)
+
+    def _is_waiting_to_retry(self) -> bool:
+        """Whether something may start later in this run without anybody's help."""
+        if self._signal or self._pausing is not None:
+            return False
+        return any(node.node_id in self._not_before for node in self._runnable())
+
+    def _runnable(self) -> list[Node]:
+        """The nodes this run may start itself, best first."""
+        nodes = self._runtime.state.nodes
+        tainted = self._tainted()
+        return [
+            nodes[name]
+            for name in frontier(self._engine.replica)
+            if nodes[name].spec.run is not None
+            and name not in tainted
+            and name not in self._unstoppable
+            and name not in self._slots
+        ]
+
+    def _tainted(self) -> set[str]:
+        """Everything that rests on files which are not what was registered."""
+        tainted = set(self._runtime.recovered.suspects)
+        stack = list(tainted)
+        while stack:
+            for dependent in self._engine.replica.dependents.get(stack.pop(), ()):
+                if dependent not in tainted:
+                    tainted.add(dependent)
+                    stack.append(dependent)
+        return tainted
+
+    def _start_nodes(self) -> None:
+        if len(self._slots) >= self._jobs:
+            return
+        now = self._clock.monotonic()
+        ready = [node for node in self._runnable() if self._not_before.get(node.node_id, 0) <= now]
+        for node in ready[: self._jobs - len(self._slots)]:
+            if node.node_id in self._not_before and not self._environment_is_well(node):
+                continue
+            self._start(node)
+
+    def _environment_is_well(self, node: Node) -> bool:
+        """RT-1: before a retry in a troubled environment, one cheap probe of it."""
+        probe = f"{self._engine.layout.tmp}/probe-{node.node_id}"
+        try:
+            self._disk.make_dirs(self._engine.layout.tmp)
+            self._disk.replace(probe, b"\0" * (64 << 10), durable=True)
+            self._disk.unlink(probe, durable=False)
+        except StorageError as error:
+            self._emit({"event": "probe_failed", "node": node.node_id, "why": error.message})
+            self._hold_back(node)
+            return False
+        return True
+
+    def _start(self, node: Node) -> None:
+        node_id, layout = node.node_id, self._engine.layout
+        work.start(self._engine, node_id)
+        node = self._runtime.state.nodes[node_id]
+        invocation = node.invocation or ""
+        log_path = layout.log(node_id, invocation)
+        self._disk.make_dirs(log_path.rpartition("/")[0])
+        self._disk.make_dirs(layout.runs)
+        self._slots[node_id] = start_command(
+            node.spec.run or "",
+            cwd=layout.root,
+            environment=environment_for(self._engine, node),
+            log_path=log_path,
+            record_path=layout.run_record(invocation),
+            wall_s=node.spec.budget.max_wall_s,
+            clock=self._clock,
+            disk=self._disk,
+        )
+        self._emit(
+            {
+                "event": "started",
+                "node": node_id,
+                "title": node.title,
+                "attempt": node.attempts,
+                "invocation": invocation,
+                "log": os.path.relpath(log_path, layout.root),
+            }
+        )
+
+    # What has ended
+
+    def _collect_slots(self) -> None:
+        for node_id, command in list(self._slots.items()):
+            node = self._runtime.state.nodes[node_id]
+            if node.state != "RUNNING" or node.invocation != command.invocation:
+                command.stop("its node was settled by somebody else")
+            ended = command.poll()
+            if ended is None:
+                continue
+            del self._slots[node_id]
+            if node.state == "RUNNING" and node.invocation == command.invocation:
+                self._settle(node, ended)
+            else:
+                self._emit({"event": "ended", "node": node_id, "state": node.state})
+
+    def _settle(self, node: Node, ended: Ended) -> None:
+        """A command's end becomes a claim to verify, or a failure of a known class."""
+        if ended.leftovers:
+            self._emit(
+                {"event": "leftovers", "node": node.node_id, "processes": list(ended.leftovers)}
+            )
+        if ended.how == "exited" and ended.exit_code == 0:
+            try:
+                work.submit(self._engine, node.node_id, check=False)
+            except EvidenceError as error:
+                signature = f"reported success and wrote nothing: {error.message}"
+                self._fail(node, "transient-agent", signature, ended)
+            return
+        if ended.how == "stopped" and self._signal:
+            self._runtime.fail(
+                node.node_id,
+                "transient-agent",
+                f"stopped with the run (signal {self._signal})",
+                interruption=True,
+            )
+            self._emit_state(node.node_id, "interrupted")
+            return
+        failure_class, signature = classify(ended)
+        self._fail(node, failure_class, signature, ended)
+
+    def _fail(self, node: Node, failure_class: str, signature: str, ended: Ended) -> None:
+        detail = ended.log_tail.strip()[-detail_chars_max:]
+        self._runtime.fail(node.node_id, failure_class, signature, detail=detail)
+        if failure_class == "transient-environment":
+            self._hold_back(self._runtime.state.nodes[node.node_id])
+        self._emit_state(node.node_id, "failed", why=signature, wall_s=round(ended.wall_s, 3))
+
+    def _hold_back(self, node: Node) -> None:
+        """Wait longer before each retry in a troubled environment."""
+        pause_s = min(backoff_first_s * 2 ** max(0, node.method_strikes - 1), backoff_most_s)
+        self._not_before[node.node_id] = self._clock.monotonic() + pause_s
+
+    def _emit_state(self, node_id: str, event: str, **more: Any) -> None:
+        state = self._runtime.state
+        done = sum(node.state == "DONE" for node in state.nodes.values())
+        self._emit(
+            {
+                "event": event,
+                "node": node_id,
+                "state": state.nodes[node_id].state,
+                "done": done,
+                "total": len(state.nodes),
+                **more,
+            }
+        )
+
+    # Verification
+
+    def _start_checks(self) -> None:
+        """Verify what has been claimed, also claims that a former run left behind."""
+        for node in self._runtime.state.nodes.values():
+            if node.state != "VERIFYING" or node.node_id in self._checks:
+                continue
+            if node.node_id in self._unstoppable or node.verification_level not in ("V0", "V1"):
+                continue
+            future = self._pool.submit(verify_node, self._engine, msgspec.structs.replace(node))
+            future.add_done_callback(lambda _: self._wake())
+            self._checks[node.node_id] = future
+
+    def _collect_checks(self) -> None:
+        for node_id, future in list(self._checks.items()):
+            if not future.done():
+                continue
+            del self._checks[node_id]
+            if self._runtime.state.nodes[node_id].state != "VERIFYING":
+                continue
+            verdict = self._verdict_of(node_id, future)
+            self._engine.execute(c.MoveNode(node_id, "DONE", verdict=verdict))
+            if verdict.passed:
+                self._not_before.pop(node_id, None)
+                self._emit_state(node_id, "done", checks=len(verdict.checks))
+            else:
+                self._emit_state(node_id, "failed", why=verdict.diagnosis)
+
+    def _verdict_of(self, node_id: str, future: "Future[c.Verdict]") -> c.Verdict:
+        try:
+            return future.result()
+        except EvidenceError as error:
+            item = {
+                "check": "exists",
+                "params": {},
+                "level": "V1",
+                "passed": False,
+                "method": "The registered outputs of the node were looked up.",
+                "inputs": [],
+                "detail": error.message,
+            }
+            return c.Verdict(False, "verifier:v1", "V1", (item,), {}, error.message)
+
+    # The end
+
+    def _finish(self) -> RunReport:
+        state = self._runtime.state
+        counts: dict[str, int] = {}
+        for node in state.nodes.values():
+            counts[node.state] = counts.get(node.state, 0) + 1
+        suspects = self._runtime.recovered.suspects
+        failed = tuple(
+            node.node_id
+            for node in state.nodes.values()
+            if node.state == "QUARANTINED" and not node.successors
+        ) + tuple(suspects)
+        waiting = tuple(
+            node.node_id
+            for node in state.nodes.values()
+            if node.state in ("RUNNING", "VERIFYING", "BLOCKED")
+            or node.node_id in self._unstoppable
+        ) + tuple(
+            name for name in frontier(self._engine.replica) if state.nodes[name].spec.run is None
+        )
+        outcome = self._outcome(failed, waiting)
+        report = RunReport(
+            outcome,
+            counts,
+            {name: question.text for name, question in state.questions.items()},
+            tuple(dict.fromkeys(waiting)),
+            failed,
+            self._signal,
+        )
+        self._emit({"event": outcome, **msgspec.to_builtins(report)})
+        return report
+
+    def _outcome(self, failed: tuple[str, ...], waiting: tuple[str, ...]) -> str:
+        state = self._runtime.state
+        if self._signal or self._pausing is not None:
+            reason = self._pausing or f"stopped by signal {self._signal}"
+            with contextlib.suppress(RefusedError):  # somebody else's work goes on: no boundary
+                self._runtime.pause(reason)
+            return "interrupted" if self._signal else "paused"
+        open_nodes = [n for n in state.nodes.values() if n.state not in CLOSED_STATES]
+        if not open_nodes and not failed:
+            broken = [
+                name for name, result in integrity_walk(self._engine, quick=True).items()
+                if not result.startswith("PASS")
+            ]
+            if broken:
+                return "failed"
+            if state.fsm_task == "EXECUTING":
+                self._runtime.move_task("FINAL_AUDIT")
+            return "finished"
+        if state.questions or waiting:
+            return "needs_person"
+        return "failed"
+
+    def _abandon(self) -> None:
+        """Stop whatever is still running: also when the loop itself failed."""
+        for command in self._slots.values():
+            command.stop("the run ended", grace_s=0.0)
+        for _ in range(1_000):
+            left = [command for command in self._slots.values() if command.poll() is None]
+            if not left:
+                break
+            wait_for_commands(left, timeout_s=0.05, clock=self._clock)
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        os.close(self._wake_r)
+        wake, self._wake_w = self._wake_w, -1
+        os.close(wake)

@@ -1,0 +1,165 @@
+"""What people and agents read of a state: plain data, bounded in size.
+
+Job: turn a replica into the answers of ``status``, ``ready``, ``next`` and ``show``. Invariants: a
+function of the state alone; texts that others wrote are cut, never interpreted; an answer that an
+agent reads at every step has a ceiling.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from perdure.core.criteria import render_criterion
+from perdure.core.fold import Replica
+from perdure.core.frontier import frontier
+from perdure.core.machine import edges_from, open_deps, open_question, unreplaced
+from perdure.core.model import CLOSED_STATES, Node
+
+Data = dict[str, Any]
+
+brief_chars_max: Final = 1_200
+"""Text of a spec that ``next`` shows."""
+line_chars_max: Final = 160
+items_max: Final = 8
+
+
+def cut(text: str, most: int = line_chars_max) -> str:
+    """The text on one line, at most this long."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 3] + "..."
+
+
+def status(replica: Replica, *, limit: int) -> Data:
+    """The whole task at a glance; ``nodes`` is cut at ``limit``, counts are not."""
+    state = replica.state
+    counts: dict[str, int] = {}
+    for node in state.nodes.values():
+        counts[node.state] = counts.get(node.state, 0) + 1
+    ready = frontier(replica)
+    shown = dict(list(state.nodes.items())[:limit])
+    return {
+        "task_id": state.task_id,
+        "goal": state.goal_statement,
+        "fsm_task": state.fsm_task,
+        "tier": state.tier,
+        "seq_last": state.seq,
+        "updated_at": state.updated_at,
+        "counts": counts,
+        "total": len(state.nodes),
+        "nodes": {name: node.state for name, node in shown.items()},
+        "nodes_cut": max(0, len(state.nodes) - limit),
+        "running": [
+            {"node": item.node, "executor": item.executor.actor, "invocation": item.invocation_id}
+            for item in list(state.contracts.values())[:items_max]
+        ],
+        "frontier": ready[:limit],
+        "artifacts": len(state.artifacts),
+        "questions": {q.question_id: cut(q.text) for q in state.questions.values()},
+        "stuck": stuck(replica),
+        "next_hint": state.next_hint,
+    }
+
+
+def stuck(replica: Replica) -> list[Data]:
+    """Nodes that go on only when somebody does something, and what."""
+    state, found = replica.state, []
+    for node in state.nodes.values():
+        question = open_question(state, node.node_id)
+        if node.state == "BLOCKED":
+            reason = str((node.blocked or {}).get("reason") or "")
+            found.append({"node": node.node_id, "state": node.state, "why": cut(reason)})
+        elif question and node.state not in CLOSED_STATES:
+            text = cut(state.questions[question].text)
+            found.append({"node": node.node_id, "state": node.state, "why": text})
+    for name in unreplaced(state):
+        why = "quarantined without a successor; what depends on it cannot go on"
+        found.append({"node": name, "state": "QUARANTINED", "why": why})
+    return found[:items_max]
+
+
+def ready(replica: Replica, *, limit: int, after: str | None) -> Data:
+    """A page of the frontier, best first."""
+    names = frontier(replica)
+    start = names.index(after) + 1 if after in names else 0
+    page = names[start : start + limit]
+    nodes = replica.state.nodes
+    return {
+        "ready": [
+            {
+                "node": name,
+                "title": cut(nodes[name].title, 80),
+                "priority": nodes[name].priority,
+                "attempt": nodes[name].attempts + 1,
+            }
+            for name in page
+        ],
+        "total": len(names),
+        "next": page[-1] if start + limit < len(names) else None,
+    }
+
+
+def next_step(replica: Replica) -> Data:
+    """The first of the frontier and what doing it takes; or why there is none."""
+    state = replica.state
+    names = frontier(replica)
+    if not names:
+        open_names = [n.node_id for n in state.nodes.values() if n.state not in CLOSED_STATES]
+        return {
+            "node": None,
+            "why": "everything is done" if not open_names and state.nodes else "nothing may start",
+            "open": open_names[:items_max],
+            "stuck": stuck(replica),
+        }
+    node = state.nodes[names[0]]
+    outputs = node.spec.outputs
+    return {
+        "node": node.node_id,
+        "title": cut(node.title),
+        "goal": cut(node.spec.goal, brief_chars_max),
+        "scope": f"artifacts/{node.node_id}/",
+        "outputs": None if outputs is None else list(outputs[:items_max]),
+        "accept": [
+            cut(render_criterion(item)) for item in node.spec.acceptance_criteria[:items_max]
+        ],
+        "inputs": [
+            state.artifacts[name].path
+            for dep in node.deps[:items_max]
+            for name in state.nodes[dep].artifacts[:items_max]
+        ][:items_max],
+        "attempt": node.attempts + 1,
+        "last_failure": cut(node.diagnosis, 400),
+        "others_ready": len(names) - 1,
+        "commands": [
+            f"perdure start {node.node_id}",
+            f"perdure beat {node.node_id}",
+            f"perdure submit {node.node_id}",
+        ],
+    }
+
+
+def show(replica: Replica, name: str) -> Data:
+    """One node, artifact, question or contract, whole."""
+    state = replica.state
+    node = state.nodes.get(name)
+    if node is not None:
+        return {"type": "node", **_node(replica, node)}
+    artifact = state.artifacts.get(name)
+    if artifact is not None:
+        return {"type": "artifact", "id": name, **msgspec.to_builtins(artifact)}
+    question = state.questions.get(name)
+    if question is not None:
+        return {"type": "question", **msgspec.to_builtins(question)}
+    return {"type": "contract", **msgspec.to_builtins(state.contracts[name])}
+
+
+def _node(replica: Replica, node: Node) -> Data:
+    state = replica.state
+    data: Data = msgspec.to_builtins(node)
+    data["spec"]["acceptance"] = [render_criterion(c) for c in node.spec.acceptance_criteria]
+    data["waits_for"] = {dep: state.nodes[dep].state for dep in open_deps(state, node)}
+    data["dependents"] = list(replica.dependents.get(node.node_id, ()))
+    data["can_go_to"] = sorted({edge.target for edge in edges_from(node.state)})
+    data["files"] = {name: state.artifacts[name].path for name in node.artifacts}
+    contract = state.contracts.get(node.invocation or "")
+    data["contract"] = None if contract is None else msgspec.to_builtins(contract)
+    return data

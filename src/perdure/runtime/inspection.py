@@ -1,0 +1,239 @@
+"""Looking at a whole workspace without changing it: ``verify`` and ``doctor``.
+
+Job: replay the journal from its first byte, compare everything with it, hash every artifact, and
+say what does not hold, with the cure. Invariants: writes nothing, not even a projection; believes
+no snapshot; one bad thing does not hide the others.
+"""
+
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from perdure.core.codec import Damage, Scan
+from perdure.core.events import Event
+from perdure.core.fold import Replica
+from perdure.core.projection import read_as_of, seal_snapshot
+from perdure.core.recovery import check_consistency
+from perdure.errors import CorruptError, HaltError, PathError, StorageError
+from perdure.runtime.engine import Engine
+from perdure.runtime.evidence import integrity_walk
+from perdure.storage import spool
+from perdure.storage.projections import stale_views
+from perdure.storage.workspace import resolve_inside
+
+problems_max: Final = 200
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One thing that does not hold."""
+
+    what: str
+    """``journal``, ``torn_tail``, ``state``, ``artifact``, ``contract`` or ``projection``."""
+    where: str
+    message: str
+    fix: str = ""
+
+
+class Verification(msgspec.Struct):
+    """What a full verification found."""
+
+    ok: bool
+    problems: list[Problem]
+    notices: list[Problem]
+    """True of the workspace, and no reason to doubt it: projections that lag, for example."""
+    checked: dict[str, int]
+    exit_code: int = 0
+
+
+def verify_workspace(engine: Engine) -> Verification:
+    """Check everything there is to check; ``engine`` need not be loaded and is not changed.
+
+    Exit code 0: all of it holds; 1: files are not what was registered; 6: the journal is damaged or
+    a crash left something for recovery. Raises NotFoundError without a journal.
+    """
+    replay = _Replay(engine)
+    result = Verification(True, replay.problems, [], {})
+    damaged = bool(replay.problems)
+    reader = Engine(engine.layout.root, engine.world, engine.actor)
+    reader.replica, reader.journal.tip = replay.replica, replay.scan.tip
+    if replay.replica.state.created:
+        for message in check_consistency(replay.replica):
+            result.problems.append(Problem("state", "journal.jsonl", message, _RESUME))
+        walk = integrity_walk(reader)
+        for name, outcome in walk.items():
+            if not outcome.startswith("PASS"):
+                result.problems.append(Problem("artifact", name, outcome, _ARTIFACT_FIX))
+        result.problems += _check_contracts(reader, replay.contracts)
+        result.notices += _projections(reader, replay)
+        result.checked["artifacts"] = len(walk)
+    result.checked["events"] = replay.replica.state.seq
+    result.checked["bytes"] = replay.scan.tip.offset
+    result.checked["unchained"] = replay.scan.unchained
+    result.checked["contracts"] = len(replay.contracts)
+    result.problems = result.problems[:problems_max]
+    result.ok = not result.problems
+    result.exit_code = 6 if damaged else int(not result.ok)
+    return result
+
+
+_RESUME: Final = "Run `perdure resume`, which repairs what can be repaired."
+_ARTIFACT_FIX: Final = (
+    "Put the file back from a copy; or move it away and resume, and its node is done again."
+)
+
+
+class _Replay:
+    """The journal from its first byte, with what else is worth keeping of it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.replica = Replica()
+        self.scan = Scan()
+        self.contracts: dict[str, str] = {}
+        self.problems: list[Problem] = []
+        self.snapshot_bytes: bytes | None = None
+        self._as_of_seq = _snapshot_seq(engine)
+        path = engine.layout.journal
+        try:
+            for events in self.scan.commits(engine.disk.read_chunks(path)):
+                self._take(events)
+        except StorageError as error:
+            self.problems.append(Problem("journal", path, error.message, error.fix))
+            return
+        self.replica.state.unchained = self.scan.unchained
+        if self.scan.damage is not None:
+            self._judge(engine, self.scan.damage)
+
+    def _take(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self.replica.apply(event)
+            digest = event.payload.get("contract_sha256")
+            if isinstance(digest, str) and digest:
+                self.contracts[str(event.payload.get("contract"))] = digest
+        if self.replica.state.seq == self._as_of_seq:
+            self.snapshot_bytes = seal_snapshot(self.replica.state, self.scan.tip)
+
+    def _judge(self, engine: Engine, damage: Damage) -> None:
+        """Ask the reader that opening uses whether a crash explains it."""
+        try:
+            Engine(engine.layout.root, engine.world, engine.actor).load()
+        except CorruptError as error:
+            self.problems.append(Problem("journal", "journal.jsonl", error.message, error.fix))
+            return
+        except HaltError as error:
+            self.problems.append(Problem("journal", "journal.jsonl", str(error), error.fix))
+            return
+        message = f"torn tail: line {damage.line}, byte {damage.byte}: {damage.reason}"
+        self.problems.append(Problem("torn_tail", "journal.jsonl", message, _RESUME))
+
+
+def _snapshot_seq(engine: Engine) -> int | None:
+    path = engine.layout.snapshot
+    if engine.disk.stat(path) is None:
+        return None
+    as_of = read_as_of(engine.disk.read(path))
+    return as_of.seq if as_of is not None else None
+
+
+def _check_contracts(engine: Engine, contracts: dict[str, str]) -> list[Problem]:
+    """Contracts are durable before they are cited, so each cited one must be there, unchanged."""
+    problems = []
+    for path, digest in contracts.items():
+        try:
+            full = resolve_inside(engine.disk, engine.layout.root, path)
+            found = engine.disk.stat(full) is not None
+            value = sha256(engine.disk.read(full)).hexdigest() if found else ""
+        except (PathError, StorageError) as error:
+            problems.append(Problem("contract", path, error.message, error.fix))
+            continue
+        if value != digest:
+            what = "changed since it was issued" if found else "missing"
+            fix = "Put the file back from a copy; the journal has its sha256."
+            problems.append(Problem("contract", path, f"{path} is {what}", fix))
+    return problems
+
+
+def _projections(engine: Engine, replay: _Replay) -> list[Problem]:
+    """Projections are never trusted, so one that is wrong is worth a word and no more."""
+    notices = []
+    layout, disk = engine.layout, engine.disk
+    data = disk.read(layout.snapshot) if disk.stat(layout.snapshot) is not None else b""
+    if replay.snapshot_bytes is not None and replay.snapshot_bytes != data:
+        notices.append(Problem("projection", ".snapshot.json", "is not what the journal says"))
+    elif replay.snapshot_bytes is None:
+        notices.append(Problem("projection", ".snapshot.json", "is missing or not whole"))
+    for name in stale_views(disk, layout, engine.replica, engine.journal.tip):
+        path = f"{layout.root}/{name}"
+        seen = read_as_of(disk.read(path)) if disk.stat(path) is not None else None
+        if seen is None:
+            text = "is missing, torn or edited; it is rebuilt when the task is resumed"
+        elif seen.seq < engine.journal.tip.seq:
+            text = f"is as of J-{seen.seq}; the journal is at J-{engine.journal.tip.seq}"
+        else:
+            text = "is not what the journal says; it is rebuilt when the task is resumed"
+        notices.append(Problem("projection", name, text))
+    return notices
+
+
+def diagnose(engine: Engine) -> dict[str, Any]:
+    """What a person wants to know about a workspace that behaves oddly. Changes nothing."""
+    layout = engine.layout
+    findings: list[dict[str, str]] = []
+    verification = verify_workspace(engine)
+    for problem in verification.problems:
+        findings.append(
+            {"what": problem.what, "finding": f"{problem.where}: {problem.message}",
+             "fix": problem.fix}
+        )
+    standing, lease = engine.lease_file.standing()
+    holder = None
+    if lease is not None:
+        holder = {"holder": lease.holder, "pid": lease.pid, "host": lease.host,
+                  "epoch": lease.epoch}
+    if standing in ("dead", "stopped", "expired", "damaged"):
+        findings.append(
+            {"what": "lease", "finding": f"the lease is {standing}",
+             "fix": "Run `perdure resume`; it takes over at once."}
+        )
+    box = spool.pending(engine.disk, layout)
+    if box.messages and standing != "held":
+        findings.append(
+            {"what": "drop box", "finding": f"{len(box.messages)} messages wait for a coordinator",
+             "fix": "Run `perdure resume` or `perdure run`, which takes them in."}
+        )
+    for name, reason in box.damaged:
+        findings.append(
+            {"what": "drop box", "finding": f"steering/spool/{name}: {reason}",
+             "fix": "Send it again, then move this file away."}
+        )
+    findings += _expired_contracts(engine)
+    return {
+        "workspace": layout.root,
+        "ok": not findings,
+        "findings": findings,
+        "notices": [msgspec.to_builtins(notice) for notice in verification.notices],
+        "lease": {"standing": standing, "holder": holder},
+        "checked": verification.checked,
+        "exit_code": verification.exit_code,
+    }
+
+
+def _expired_contracts(engine: Engine) -> list[dict[str, str]]:
+    """Work whose owner has not been heard of within its contract's time."""
+    try:
+        reader = Engine(engine.layout.root, engine.world, engine.actor)
+        reader.load()
+    except HaltError:
+        return []  # reported as a problem of the journal already
+    now = engine.world.clock.now()
+    return [
+        {
+            "what": "contract",
+            "finding": f"{contract.executor.actor} has {contract.node} at work and was last heard"
+            f" of {round(now - (contract.last_beat_at or contract.issued_at))} s ago",
+            "fix": f"Ask them; or take over with `perdure resume`, which frees {contract.node}.",
+        }
+        for contract in reader.replica.state.contracts.values()
+        if contract.expires_at is not None and contract.expires_at < now
+    ]

@@ -1,0 +1,1 @@
+"""The composition root: every query and command of perdure once, as plain data."""

@@ -1,0 +1,249 @@
+"""Queries and commands on one task.
+
+Job: put workspace, runtime, run loop and drop box together, so that interfaces only parse, call and
+render. Invariants: queries never write; a write goes the direct way while nobody coordinates and
+through the drop box while somebody does, with the same effect; every answer is JSON-like data.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from perdure.core import views
+from perdure.core.events import Event
+from perdure.core.lookup import complete
+from perdure.core.model import CLOSED_STATES
+from perdure.errors import HaltError, LeaseHeldError, NotFoundError, RefusedError
+from perdure.runtime import calls
+from perdure.runtime.engine import Engine
+from perdure.runtime.eventlog import EventLog, tail_events
+from perdure.runtime.evidence import integrity_walk
+from perdure.runtime.halt import HaltRuntime
+from perdure.runtime.inspection import diagnose, verify_workspace
+from perdure.runtime.recover import summary
+from perdure.runtime.world import World, real_world
+from perdure.storage import spool
+from perdure.storage.workspace import find_project, find_workspace, is_workspace, set_current
+
+Data = dict[str, Any]
+
+answer_wait_s: Final = 2.0
+"""How long a command waits for the coordinator's answer to what it dropped."""
+follow_interval_s: Final = 0.2
+
+
+def locate(directory: str | None, start_dir: str, environ: Mapping[str, str]) -> str:
+    """The workspace a command means: ``-C``, else PERDURE_WORKSPACE, else upward from here."""
+    if directory is not None:
+        return os.path.abspath(os.path.join(start_dir, directory))
+    world = real_world()
+    return find_workspace(world.disk, start_dir, environ.get("PERDURE_WORKSPACE"))
+
+
+def init_task(
+    directory: str | None,
+    start_dir: str,
+    task_id: str,
+    *,
+    goal: str = "",
+    tier: int = 1,
+    actor: str = "coordinator:main",
+) -> Data:
+    """Create a task and make it the current one of its project. Refused where one exists."""
+    world = real_world()
+    project = None
+    if directory is not None:
+        workspace = os.path.abspath(os.path.join(start_dir, directory))
+    else:
+        project = find_project(world.disk, start_dir) or os.path.join(start_dir, ".perdure")
+        workspace = os.path.join(project, "tasks", task_id)
+    if is_workspace(world.disk, workspace):
+        raise RefusedError(
+            f"{workspace} holds a task already.",
+            code="task_exists",
+            rule="D2",
+            fix="Go on with it (`perdure status`), or choose another task id or directory.",
+        )
+    runtime = HaltRuntime(workspace, task_id, goal=goal, tier=tier, actor=actor, world=world)
+    runtime.close()
+    if project is not None:
+        set_current(world.disk, project, task_id)
+    return {"task_id": task_id, "workspace": workspace, "committed": "J-1"}
+
+
+class Service:
+    """One workspace, as one caller sees it. Opened anew by each call; holds nothing open."""
+
+    def __init__(self, workspace: str, *, actor: str, world: World | None = None) -> None:
+        self.workspace = workspace
+        self.actor = actor
+        self.world = world or real_world()
+
+    def _reader(self) -> Engine:
+        engine = Engine(self.workspace, self.world, self.actor)
+        engine.load()
+        return engine
+
+    # Queries
+
+    def status(self, *, limit: int = 1_000) -> Data:
+        """Where the task stands. ``nodes`` is cut at ``limit``; ``counts`` never is."""
+        engine = self._reader()
+        data = views.status(engine.replica, limit=limit)
+        walk = integrity_walk(engine, quick=True)
+        data["integrity"] = {name: text for name, text in walk.items() if text[:4] != "PASS"}
+        data["all_integrity_pass"] = not data["integrity"]
+        data["workspace"] = self.workspace
+        standing, lease = engine.lease_file.standing()
+        data["coordinator"] = None
+        if lease is not None and standing in ("held", "ours"):
+            data["coordinator"] = {"holder": lease.holder, "pid": lease.pid, "epoch": lease.epoch}
+        return data
+
+    def ready(self, *, limit: int = 20, after: str | None = None) -> Data:
+        """The frontier, best first, a page at a time."""
+        return views.ready(self._reader().replica, limit=limit, after=after)
+
+    def next(self) -> Data:
+        """The one thing to do next, with what doing it takes."""
+        return views.next_step(self._reader().replica)
+
+    def show(self, ref: str) -> Data:
+        """A node, an artifact, a question or an event, by id or unique prefix."""
+        engine = self._reader()
+        state = engine.replica.state
+        if ref.startswith("J-") and ref[2:].isdecimal():
+            number = int(ref[2:])
+            log = EventLog(self.world.disk, engine.layout.journal, state.seq)
+            if not 1 <= number <= state.seq:
+                raise NotFoundError(f"there is no event {ref}; the last is J-{state.seq}.")
+            return {"type": "event", **event_data(log[number - 1])}
+        names = [*state.nodes, *state.artifacts, *state.questions, *state.contracts]
+        name = complete(ref, names, "node")
+        return views.show(engine.replica, name)
+
+    def log(self, *, after: int | None = None, limit: int = 50) -> Data:
+        """Events after a sequence number, or the last ones; ``next`` is where to go on."""
+        engine = self._reader()
+        path, last = engine.layout.journal, engine.replica.state.seq
+        if after is None:
+            events = tail_events(self.world.disk, path, engine.journal.tip, limit)
+        else:
+            events = EventLog(self.world.disk, path, last)[after : after + limit]
+        end = events[-1].seq if events else last
+        return {
+            "events": [event_data(event) for event in events],
+            "next": end if end < last else None,
+            "seq_last": last,
+        }
+
+    def follow(self, *, after: int | None = None) -> Iterator[Data]:
+        """Events as they are committed, for ever."""
+        engine = self._reader()
+        seen = engine.replica.state.seq
+        if after is not None:
+            for event in EventLog(self.world.disk, engine.layout.journal, seen):
+                if event.seq > after:
+                    yield event_data(event)
+        while True:
+            fresh: list[Event] = []
+            engine.watch(fresh.extend)
+            for event in fresh:
+                yield event_data(event)
+            if not fresh:
+                self.world.clock.sleep(follow_interval_s)
+
+    def verify(self) -> Data:
+        """Replay and check everything; ``exit_code`` says how bad it is."""
+        engine = Engine(self.workspace, self.world, self.actor)
+        self._require()
+        data: Data = msgspec.to_builtins(verify_workspace(engine))
+        data["workspace"] = self.workspace
+        return data
+
+    def doctor(self) -> Data:
+        """What is wrong with the workspace and how to put it right; changes nothing."""
+        self._require()
+        return diagnose(Engine(self.workspace, self.world, self.actor))
+
+    def _require(self) -> None:
+        if not is_workspace(self.world.disk, self.workspace):
+            Engine(self.workspace, self.world, self.actor).load()
+
+    # Commands
+
+    def call(self, name: str, args: Mapping[str, Any], *, op: str | None = None) -> Data:
+        """Carry out a writing call, directly or through the drop box of the coordinator.
+
+        The answer has ``committed``; or ``queued: true`` when the coordinator has not answered
+        within ``answer_wait_s``: the message is durable and will be carried out once.
+        """
+        engine = self._reader()
+        try:
+            return calls.perform(engine, name, args, op=op)
+        except LeaseHeldError:
+            if not calls.CALLS[name].spoolable:
+                raise
+            return self._drop(engine, name, args, op)
+        finally:
+            engine.close()
+
+    def _drop(self, engine: Engine, name: str, args: Mapping[str, Any], op: str | None) -> Data:
+        clock, disk, layout = self.world.clock, self.world.disk, engine.layout
+        message_id = op or f"op-{int(clock.now() * 1000)}-{self.world.ids.token()}"
+        spool.drop(disk, layout, spool.Message(message_id, name, dict(args), self.actor, clock.now()))
+        give_up_at = clock.monotonic() + answer_wait_s
+        while clock.monotonic() < give_up_at:
+            result = spool.take_result(disk, layout, message_id)
+            if result is not None:
+                return _unpack(result)
+            clock.sleep(0.02)
+        return {"committed": None, "queued": True, "id": message_id}
+
+    def resume(self) -> Data:
+        """Take over and recover. ``exit_code`` 0: consistent and something may run; 1: files are
+        not what was registered; 10: a person is needed; 11: the task is finished."""
+        runtime = HaltRuntime.resume(self.workspace, actor=self.actor, world=self.world)
+        try:
+            if runtime.state.fsm_task == "SUSPENDED":
+                runtime.move_task("EXECUTING")
+            data = summary(runtime.engine, runtime.recovered)
+            nodes = runtime.state.nodes.values()
+            closed = all(node.state in CLOSED_STATES for node in nodes)
+            data["fsm_task"] = runtime.state.fsm_task
+            data["questions"] = {q.question_id: q.text for q in runtime.state.questions.values()}
+        finally:
+            runtime.close()
+        if data["suspects"]:
+            code = 1
+        elif data["frontier"]:
+            code = 0
+        else:
+            code = 11 if closed and nodes else 10
+        data["exit_code"] = code
+        return data
+
+
+def _unpack(result: Data) -> Data:
+    if "data" in result:
+        data: Data = result["data"]
+        return data
+    error = result.get("error") or {}
+    kind = {2: "usage", 3: "not found"}.get(int(result.get("exit_code") or 4), "refused")
+    failure = HaltError(
+        str(error.get("message") or f"the coordinator answered: {kind}"),
+        code=str(error.get("code") or "refused"),
+        rule=str(error.get("rule") or ""),
+        fix=str(error.get("fix") or ""),
+        suggestions=error.get("suggestions") or (),
+    )
+    failure.exit_code = int(result.get("exit_code") or 4)
+    raise failure
+
+
+def event_data(event: Event) -> Data:
+    """An event as its journal line says it."""
+    data: Data = msgspec.to_builtins(event)
+    return {"ref": event.ref, **data}
