@@ -24,6 +24,7 @@ from perdure.control.executor import (
 )
 from perdure.control.graph import align_graph
 from perdure.control.orphans import discard_records, find_orphans, stop_orphans
+from perdure.control.report import RunReport, conclude_run
 from perdure.control.taskfile import TaskFile
 from perdure.core import commands as c
 from perdure.core.frontier import frontier
@@ -32,7 +33,7 @@ from perdure.errors import EvidenceError, RefusedError, StorageError
 from perdure.runtime import work
 from perdure.runtime.contracts import environment_for
 from perdure.runtime.engine import Committed
-from perdure.runtime.evidence import integrity_walk, verify_node
+from perdure.runtime.evidence import verify_node
 from perdure.runtime.halt import HaltRuntime
 
 Emit = Callable[[dict[str, Any]], None]
@@ -43,20 +44,6 @@ backoff_first_s: Final = 1.0
 backoff_most_s: Final = 60.0
 stop_grace_s: Final = 5.0
 detail_chars_max: Final = 1_000
-
-
-class RunReport(msgspec.Struct, frozen=True):
-    """How a run ended."""
-
-    outcome: str
-    """``finished``, ``needs_person``, ``failed``, ``paused`` or ``interrupted``."""
-    counts: dict[str, int]
-    questions: dict[str, str] = {}
-    waiting: tuple[str, ...] = ()
-    """Nodes that a person or an agent has to work on."""
-    failed: tuple[str, ...] = ()
-    """Nodes that are given up or whose files are not what was registered."""
-    signal: int = 0
 
 
 class RunLoop:
@@ -90,7 +77,7 @@ class RunLoop:
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):  # a full pipe wakes as well
-            os.write(self._wake_w, b"!")
+            os.write(self._wake_w, b"!")  # noqa: TID251  (a pipe, not a file)
 
     def run(self, task: TaskFile | None) -> RunReport:
         """Drive the task until it is finished, stuck, paused or interrupted.
@@ -390,57 +377,19 @@ class RunLoop:
     # The end
 
     def _finish(self) -> RunReport:
-        state = self._runtime.state
-        counts: dict[str, int] = {}
-        for node in state.nodes.values():
-            counts[node.state] = counts.get(node.state, 0) + 1
-        suspects = self._runtime.recovered.suspects
-        failed = tuple(
-            node.node_id
-            for node in state.nodes.values()
-            if node.state == "QUARANTINED" and not node.successors
-        ) + tuple(suspects)
-        waiting = tuple(
-            node.node_id
-            for node in state.nodes.values()
-            if node.state in ("RUNNING", "VERIFYING", "BLOCKED")
-            or node.node_id in self._unstoppable
-        ) + tuple(
-            name for name in frontier(self._engine.replica) if state.nodes[name].spec.run is None
-        )
-        outcome = self._outcome(failed, waiting)
-        report = RunReport(
-            outcome,
-            counts,
-            {name: question.text for name, question in state.questions.items()},
-            tuple(dict.fromkeys(waiting)),
-            failed,
-            self._signal,
-        )
-        self._emit({"event": outcome, **msgspec.to_builtins(report)})
-        return report
-
-    def _outcome(self, failed: tuple[str, ...], waiting: tuple[str, ...]) -> str:
-        state = self._runtime.state
+        """Leave the task at a commit boundary, and say where it stands."""
         if self._signal or self._pausing is not None:
             reason = self._pausing or f"stopped by signal {self._signal}"
             with contextlib.suppress(RefusedError):  # somebody else's work goes on: no boundary
                 self._runtime.pause(reason)
-            return "interrupted" if self._signal else "paused"
-        open_nodes = [n for n in state.nodes.values() if n.state not in CLOSED_STATES]
-        if not open_nodes and not failed:
-            broken = [
-                name for name, result in integrity_walk(self._engine, quick=True).items()
-                if not result.startswith("PASS")
-            ]
-            if broken:
-                return "failed"
-            if state.fsm_task == "EXECUTING":
-                self._runtime.move_task("FINAL_AUDIT")
-            return "finished"
-        if state.questions or waiting:
-            return "needs_person"
-        return "failed"
+        report = conclude_run(
+            self._runtime,
+            unstoppable=self._unstoppable,
+            paused=self._pausing is not None,
+            signal=self._signal,
+        )
+        self._emit({"event": report.outcome, **msgspec.to_builtins(report)})
+        return report
 
     def _abandon(self) -> None:
         """Stop whatever is still running: also when the loop itself failed."""

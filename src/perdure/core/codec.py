@@ -2,15 +2,17 @@
 
 The running value after a line is ``sha256(previous running value + the line's bytes before
 ',"h":')``; a line shows its first 16 hexadecimal digits as its last key ``h``. A line without
-``h`` (written by others) enters the running value with all its bytes. Invariants: encoding is
-deterministic; ``decode(encode(x)) == x`` for any text, lone surrogates included; a scan yields
+``h`` (written by others, who have no ``epoch`` either) enters the running value with all its bytes
+but trailing blanks. Invariants: encoding is deterministic; ``decode(encode(x)) == x`` for any text,
+lone surrogates included, and the events of a commit are what reading it back gives; a scan yields
 whole commits only, so nothing is folded that was not committed. Nothing here touches a file.
 """
 
 import json
+import re
 from binascii import b2a_hex
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -22,6 +24,7 @@ from perdure.core.events import Draft, Entity, Event, upcast
 GENESIS: Final = b"\0" * 32
 _H_KEY: Final = b',"h":"'
 _H_TAIL_BYTES: Final = 24  # ,"h":"0123456789abcdef"}
+_EVENT_START: Final = re.compile(rb'\{"seq":\d+,"ts":')
 _encoder: Final = msgspec.json.Encoder()
 _sorter: Final = msgspec.json.Encoder(order="sorted")
 _decoder: Final = msgspec.json.Decoder(Event)
@@ -70,7 +73,7 @@ class Commit(NamedTuple):
 
 def timestamp(now: float) -> str:
     """A moment in seconds since 1970 as the journal writes it: ISO-8601, UTC, milliseconds."""
-    return datetime.fromtimestamp(now, timezone.utc).isoformat(timespec="milliseconds")
+    return datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
 
 
 def encode_commit(
@@ -106,10 +109,10 @@ def encode_commit(
         )
         head = to_json(event)[:-1]
         value = sha256(tip.value + head).digest()
-        line = b"%b%b%b\"}\n" % (head, _H_KEY, value.hex()[:16].encode())
+        line = b'%b%b%b"}\n' % (head, _H_KEY, value.hex()[:16].encode())
         tip = ChainTip(event.seq, tip.offset + len(line), value, tip.offset, tip.value)
         parts.append(line)
-        events.append(event)
+        events.append(decode_line(line[:-1]))  # what is folded now is what a replay will fold
     return Commit(b"".join(parts), tuple(events), tip)
 
 
@@ -133,6 +136,7 @@ def decode_line(line: bytes) -> Event:
 
 def chain(before: bytes, line: bytes) -> tuple[bytes, bool | None]:
     """Running value after a line, and whether its ``h`` is right (None: it has none)."""
+    line = line.rstrip()
     if line[-_H_TAIL_BYTES:-18] == _H_KEY and line[-2:] == b'"}':
         value = sha256(before + line[:-_H_TAIL_BYTES]).digest()
         return value, value.hex()[:16].encode() == line[-18:-2]
@@ -164,8 +168,7 @@ class Scan:
         seq, offset, value, start, before = self.tip
         decode, digest = _decoder.decode, sha256
         pending: list[Event] = []
-        first = start
-        rest = b""
+        first, foreign, rest = start, 0, b""
         for chunk in chunks:
             lines = (rest + chunk if rest else chunk).split(b"\n")
             rest = lines.pop()
@@ -174,13 +177,13 @@ class Scan:
                 if line[-_H_TAIL_BYTES:-18] == _H_KEY and line[-2:] == b'"}':
                     after = digest(value + line[:-_H_TAIL_BYTES]).digest()
                     chained = b2a_hex(after[:8]) == line[-18:-2]
-                elif not line.strip():
-                    offset += len(line) + 1
-                    continue
+                elif line.strip():
+                    after, chained = chain(value, line)
                 else:
-                    after = digest(value + line).digest()
-                    chained = True
-                    self.unchained += 1
+                    offset += len(line) + 1
+                    if not pending:
+                        self.tip = ChainTip(seq, offset, value, start, before)
+                    continue
                 try:
                     event = decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError):
@@ -189,7 +192,7 @@ class Scan:
                     except ValueError as error:
                         self.damage = Damage(seq + 1, offset, str(error))
                         return
-                if not chained:
+                if not chained and (chained is False or event.epoch):
                     reason = "its hash chain value h does not match its bytes"
                     self.damage = Damage(seq + 1, offset, reason)
                     return
@@ -201,9 +204,12 @@ class Scan:
                 seq += 1
                 start, before, value = offset, value, after
                 offset += len(line) + 1
+                foreign += chained is None
                 if event.c is UNSET:
                     self.commit_start = start
                     self.tip = ChainTip(seq, offset, value, start, before)
+                    self.unchained += foreign
+                    foreign = 0
                     yield [event]
                 else:
                     if not pending:
@@ -212,10 +218,12 @@ class Scan:
                     if event.c[0] == event.c[1]:
                         self.commit_start = first
                         self.tip = ChainTip(seq, offset, value, start, before)
+                        self.unchained += foreign
+                        foreign = 0
                         yield pending
                         pending = []
-        if pending or rest.strip():
-            what = "ends without a newline" if rest.strip() else "ends inside a commit"
+        if pending or rest:
+            what = "ends without a newline" if rest else "ends inside a commit"
             self.damage = Damage(seq + 1, offset, f"the journal {what}")
 
 
@@ -242,16 +250,30 @@ def judge_tail(rest: bytes, tip: ChainTip) -> bool:
     """
     lines = [line for line in rest.split(b"\n") if line.strip(b"\0 \r\t")]
     for line in lines:
-        try:
-            event = decode_line(line.strip(b"\0"))
-        except ValueError:
+        event, alone = _intact(line)
+        if event is None:
             continue
         if event.c is UNSET:
-            if len(lines) > 1:
+            if event.seq != tip.seq + 1 or len(lines) > 1 or not alone:
                 return False
         elif len(event.c) != 2 or event.seq - event.c[0] != tip.seq:
             return False
     return True
+
+
+def _intact(line: bytes) -> tuple[Event | None, bool]:
+    """The event that a line is, or ends with, and whether there is nothing else before it.
+
+    It may stand behind the remains of an earlier line whose newline is lost.
+    """
+    line = line.strip(b"\0 \r\t")
+    starts = [match.start() for match in _EVENT_START.finditer(line)]
+    for start in starts if 0 in starts else [0, *starts]:
+        try:
+            return decode_line(line[start:]), start == 0
+        except ValueError:
+            continue
+    return None, True
 
 
 def to_json(value: object, *, sort: bool = False) -> bytes:
@@ -271,7 +293,10 @@ def from_json(data: bytes, kind: type[T]) -> T:
     except msgspec.DecodeError as error:
         if b"\\u" not in data:
             raise ValueError(str(error)) from None
-        return msgspec.convert(_loads(data), kind)
+        try:
+            return msgspec.convert(_loads(data), kind)
+        except msgspec.ValidationError as again:
+            raise ValueError(str(again)) from None
 
 
 def _loads(line: bytes) -> Any:

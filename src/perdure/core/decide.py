@@ -2,7 +2,7 @@
 
 ``decide`` is pure: it reads the replica, never changes it, and touches nothing outside. What it
 returns has not happened yet; it has once the commit is durable. The parts that deal with nodes and
-with artifacts are in ``decide_node`` and ``decide_artifact``.
+with artifacts are in ``decide_node``, ``decide_ending`` and ``decide_artifact``.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from perdure.core import commands as c
-from perdure.core import decide_artifact, decide_node
+from perdure.core import decide_artifact, decide_ending, decide_node
 from perdure.core.events import ENTITY_TYPES, KINDS, Draft
 from perdure.core.fold import Replica
 from perdure.core.lookup import node_of
@@ -250,8 +250,8 @@ _DECIDERS: Final[Mapping[type, Callable[[Replica, Any, c.Context], c.Decision]]]
     c.AddNode: decide_node.decide_add,
     c.AmendNode: decide_node.decide_amend,
     c.MoveNode: decide_node.decide_move,
-    c.FailNode: decide_node.decide_fail,
-    c.RetryNode: decide_node.decide_retry,
+    c.FailNode: decide_ending.decide_fail,
+    c.RetryNode: decide_ending.decide_retry,
     c.CancelNodes: decide_node.decide_cancel,
     c.RegisterArtifact: decide_artifact.decide_register,
     c.AttachArtifact: decide_artifact.decide_attach,

@@ -1,31 +1,22 @@
-"""Decisions about nodes: adding, amending, moving along FSM-N, failing, retrying, cancelling.
+"""Decisions about nodes: adding, amending, moving along FSM-N, cancelling.
 
-Invariants: every STATE_TRANSITION here is a row of ``machine.NODE_EDGES`` whose guard holds and
-whose payload is complete; a verdict that passes makes dependents READY in the same commit (FSN-4);
-a failed attempt's unverified registrations are quarantined in the commit that fails it.
+Invariants: the graph is extended, never cut; a spec is frozen while its node is at work and once it
+is closed (TG-1); nothing starts but what may (FR-1). How attempts end is in ``decide_ending``.
 """
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from perdure.core import commands as c
 from perdure.core.decide_artifact import decide_quarantine
+from perdure.core.decide_ending import decide_fail, decide_verdict
 from perdure.core.events import Draft
 from perdure.core.fold import Replica
 from perdure.core.frontier import find_cycle
 from perdure.core.lookup import near, node_of
-from perdure.core.machine import (
-    Edge,
-    edges_from,
-    missing_payload,
-    node_edge,
-    open_deps,
-    retry_budget,
-)
+from perdure.core.machine import Edge, node_edge
 from perdure.core.model import (
-    FAILURE_CLASSES,
     ID_PATTERN,
     NODE_STATES,
     RESERVED_NODE_IDS,
@@ -34,7 +25,8 @@ from perdure.core.model import (
     nodes_max,
     title_chars_max,
 )
-from perdure.errors import EvidenceError, RefusedError, TransitionError, UsageError
+from perdure.core.moves import fill_payload, legal_edge, refused, transition
+from perdure.errors import RefusedError, TransitionError, UsageError
 
 
 def decide_add(replica: Replica, command: c.AddNode, context: c.Context) -> c.Decision:
@@ -198,7 +190,7 @@ def decide_move(replica: Replica, command: c.MoveNode, context: c.Context) -> c.
     if to == "RUNNING":
         return c.Decision(_start(state, node, command))
     if to == "DONE" or command.verdict is not None:
-        return _conclude(replica, node, command)
+        return decide_verdict(replica, node, command)
     edge = legal_edge(node, to)
     if to == "RETRYABLE" and edge.id == "N04":
         given = command.payload
@@ -210,28 +202,14 @@ def decide_move(replica: Replica, command: c.MoveNode, context: c.Context) -> c.
             evidence=command.evidence,
         )
         return decide_fail(replica, failed, context)
-    payload = _fill(state, node, edge, command)
-    drafts = [_transition(state, node, edge, payload, command.evidence)]
+    payload = fill_payload(state, node, edge, command.payload, command.evidence)
+    drafts = [transition(state, node, edge, payload, command.evidence)]
     moves: tuple[c.FileMove, ...] = ()
     if edge.id in ("N07", "N08"):
         quarantine = decide_quarantine(replica, node)
         drafts = [*quarantine.drafts, *drafts]
         moves = quarantine.moves
     return c.Decision(tuple(drafts), moves)
-
-
-def legal_edge(node: Node, to: str) -> Edge:
-    """The row for this move. Raises TransitionError that says what is possible instead."""
-    edge = node_edge(node.state, to)
-    if edge is None:
-        possible = sorted({row.target for row in edges_from(node.state)})
-        raise TransitionError(
-            f"{node.node_id} cannot go from {node.state} to {to}.",
-            fix=f"From {node.state} it can go to {', '.join(possible)}."
-            if possible
-            else "Nothing leaves this state; add a successor node.",
-        )
-    return edge
 
 
 def check_start(state: State, node: Node) -> Edge:
@@ -249,13 +227,13 @@ def check_start(state: State, node: Node) -> Edge:
         ready = legal_edge(node, "READY")
         refusal = ready.guard(state, node, {}) or node_edge_guard("READY", state, node)
         if refusal:
-            raise _refused(node, ready, refusal)
+            raise refused(node, ready, refusal)
         edge = node_edge("READY", "RUNNING")
     else:
         edge = legal_edge(node, "RUNNING")
         refusal = edge.guard(state, node, {})
         if refusal:
-            raise _refused(node, edge, refusal)
+            raise refused(node, edge, refusal)
     if state.fsm_task in ("SUSPENDED", "ARCHIVED"):
         raise TransitionError(
             f"nothing starts while the task is {state.fsm_task}.",
@@ -285,8 +263,8 @@ def _start(state: State, node: Node, command: c.MoveNode) -> tuple[Draft, ...]:
     drafts = []
     if node.state == "PENDING":
         ready = legal_edge(node, "READY")
-        payload = _fill(state, node, ready, c.MoveNode(node.node_id, "READY"))
-        drafts.append(_transition(state, node, ready, payload, ()))
+        payload = fill_payload(state, node, ready, {})
+        drafts.append(transition(state, node, ready, payload, ()))
     payload = {
         **command.payload,
         "contract": f"contracts/{contract.invocation_id}.json",
@@ -301,183 +279,8 @@ def _start(state: State, node: Node, command: c.MoveNode) -> tuple[Draft, ...]:
     if contract.out_of_order:
         payload["out_of_order"] = contract.out_of_order
     evidence = (payload["contract"], *command.evidence)
-    drafts.append(_transition(state, node, edge, payload, evidence))
+    drafts.append(transition(state, node, edge, payload, evidence))
     return tuple(drafts)
-
-
-def _conclude(replica: Replica, node: Node, command: c.MoveNode) -> c.Decision:
-    """N06 from a passing verdict, else N07, or N08 when it was the last strike."""
-    state, verdict = replica.state, command.verdict
-    edge = legal_edge(node, "DONE")
-    refusal = edge.guard(state, node, {})
-    if refusal:
-        raise _refused(node, edge, refusal)
-    if verdict is None:
-        raise EvidenceError(
-            f"{node.node_id} is not DONE because somebody says so.",
-            fix=f"Let the runtime verify it: perdure check {node.node_id}",
-        )
-    checks = list(verdict.checks)
-    common: dict[str, Any] = {"verifier": verdict.verifier, "level": verdict.level, "checks": checks}
-    if verdict.passed:
-        payload = {**common, "artifacts": verdict.artifacts}
-        evidence = (*verdict.artifacts, *command.evidence)
-        done = _transition(state, node, edge, payload, tuple(dict.fromkeys(evidence)))
-        return c.Decision((done, *_wake_dependents(replica, node)))
-    quarantine = decide_quarantine(replica, node)
-    attempt: dict[str, Any] = {"diagnosis": verdict.diagnosis, "attempt": node.attempts + 1}
-    if node.method_strikes + 1 >= retry_budget(state, node):
-        last = legal_edge(node, "QUARANTINED")
-        manifest = {"artifacts": list(node.artifacts), "diagnosis": verdict.diagnosis}
-        payload = {**common, **attempt, "manifest": manifest}
-        failed = _transition(state, node, last, payload, command.evidence)
-    else:
-        again = legal_edge(node, "RETRYABLE")
-        payload = {**common, **attempt, "failure_class": "transient-agent"}
-        failed = _transition(state, node, again, payload, command.evidence)
-    return c.Decision((*quarantine.drafts, failed), quarantine.moves)
-
-
-def _wake_dependents(replica: Replica, node: Node) -> list[Draft]:
-    """N01 for every dependent that waited for this node alone (FSN-4)."""
-    state, drafts = replica.state, []
-    for dependent_id in replica.dependents.get(node.node_id, ()):
-        dependent = state.nodes[dependent_id]
-        if dependent.state != "PENDING" or open_deps(state, dependent) != [node.node_id]:
-            continue
-        edge = legal_edge(dependent, "READY")
-        payload = {"deps": list(dependent.deps)}
-        drafts.append(_transition(state, dependent, edge, payload, ()))
-    return drafts
-
-
-def decide_fail(replica: Replica, command: c.FailNode, context: c.Context) -> c.Decision:
-    """End the attempt under way by what its failure class says (protocol section 5)."""
-    state = replica.state
-    node = node_of(state, command.node_id)
-    if command.failure_class not in FAILURE_CLASSES:
-        raise TransitionError(
-            f"a failure needs a class, and {command.failure_class!r} is none.",
-            code="missing_payload",
-            rule="N04",
-            fix=f"Name failure_class: one of {', '.join(FAILURE_CLASSES)}.",
-            suggestions=near(command.failure_class, FAILURE_CLASSES),
-        )
-    if not command.signature.strip():
-        raise TransitionError(
-            "a failure needs a signature: what was seen.",
-            code="missing_payload",
-            rule="N04",
-            fix="Name signature, such as 'exit 3' or 'timed out after 600 s'.",
-        )
-    edge = legal_edge(node, "RETRYABLE")
-    if edge.id != "N04":
-        raise TransitionError(
-            f"{node.node_id} is {node.state}: there is no attempt under way to fail.",
-            rule="N04",
-            fix=f"`perdure check {node.node_id}` verifies what was submitted.",
-        )
-    quarantine = decide_quarantine(replica, node)
-    if command.failure_class == "permanent-resource":
-        payload: dict[str, Any] = {
-            "reason": command.signature,
-            "wake": "the resource is there, says a person",
-            "detail": command.detail,
-            "failure_class": command.failure_class,
-        }
-        blocked = legal_edge(node, "BLOCKED")
-        ask = _ask(state, node, f"{node.title}: {command.signature}. Put it right, then retry.")
-        drafts = (ask, _transition(state, node, blocked, payload, command.evidence))
-        return c.Decision((*quarantine.drafts, *drafts), quarantine.moves)
-    payload = {
-        "failure_class": command.failure_class,
-        "signature": command.signature,
-        "attempt": node.attempts + 1,
-        "detail": command.detail,
-        "method": node.method,
-    }
-    if command.interruption:
-        payload["interruption"] = True
-    failed = _transition(state, node, edge, payload, command.evidence)
-    after: list[Draft] = []
-    if command.failure_class == "permanent-spec":
-        after = _replan(state, node, command)
-    elif not command.interruption and node.method_strikes + 1 >= retry_budget(state, node):
-        after = [_ask(state, node, _exhausted(node, command.signature))]
-    return c.Decision((*quarantine.drafts, failed, *after), quarantine.moves)
-
-
-def _replan(state: State, node: Node, command: c.FailNode) -> list[Draft]:
-    """permanent-spec: N12 and N13 right behind N04, and the question what shall replace it."""
-    amendment = {
-        "op": "replan",
-        "target": node.node_id,
-        "reason": command.signature,
-        "before": None,
-        "after": None,
-    }
-    replanned = {"from": "RETRYABLE", "to": "READY", "edge": "N12", "amendment": "same tx"}
-    obsolete = {"from": "READY", "to": "QUARANTINED", "edge": "N13", "replacement": "to be named"}
-    return [
-        Draft("AMENDMENT", "node", node.node_id, amendment),
-        Draft("STATE_TRANSITION", "node", node.node_id, replanned),
-        Draft("STATE_TRANSITION", "node", node.node_id, obsolete),
-    ]
-
-
-def _exhausted(node: Node, signature: str) -> str:
-    return (
-        f"{node.title}: method {node.method!r} is out of strikes (last: {signature})."
-        " Retry it with another method, or cancel it."
-    )
-
-
-def _ask(state: State, node: Node, text: str) -> Draft:
-    question_id = f"Q-{node.node_id}-{node.attempts}"
-    payload = {
-        "op": "ask",
-        "question_id": question_id,
-        "question": text,
-        "node": node.node_id,
-        "options": ["retry with another method", "cancel"],
-        "default": "leave it where it is",
-    }
-    return Draft("DECISION", "node", node.node_id, payload)
-
-
-def decide_retry(replica: Replica, command: c.RetryNode, context: c.Context) -> c.Decision:
-    """A DECISION that frees a node which waits for one; BLOCKED goes to READY by it (N09)."""
-    state = replica.state
-    node = node_of(state, command.node_id)
-    if node.state not in ("RETRYABLE", "BLOCKED"):
-        raise TransitionError(
-            f"{node.node_id} is {node.state}: there is nothing to retry.",
-            rule="N11",
-            fix="Nothing leaves quarantine; add a successor."
-            if node.state == "QUARANTINED"
-            else f"`perdure show {node.node_id}` tells what it waits for.",
-        )
-    exhausted = node.state == "RETRYABLE" and node.method_strikes >= retry_budget(state, node)
-    if exhausted and command.method in ("", node.method):
-        raise TransitionError(
-            f"{node.node_id} has failed {node.method_strikes} times by method {node.method!r};"
-            " the same again is refused.",
-            rule="FSN-3",
-            fix=f"Change the method: perdure retry {node.node_id} --method NAME --reason WHY",
-        )
-    payload = {
-        "op": "retry",
-        "node": node.node_id,
-        "method": command.method or node.method,
-        "rationale": command.reason,
-        "authority": context.actor,
-    }
-    drafts = [Draft("DECISION", "node", node.node_id, payload)]
-    if node.state == "BLOCKED":
-        edge = legal_edge(node, "READY")
-        move = _fill(state, node, edge, c.MoveNode(node.node_id, "READY", (command.reason,)))
-        drafts.append(_transition(state, node, edge, move, (command.reason,)))
-    return c.Decision(tuple(drafts))
 
 
 def decide_cancel(replica: Replica, command: c.CancelNodes, context: c.Context) -> c.Decision:
@@ -498,61 +301,5 @@ def decide_cancel(replica: Replica, command: c.CancelNodes, context: c.Context) 
     for node in nodes:
         edge = legal_edge(node, "CANCELLED")
         payload = {"decision": decision_id, "authority": context.actor, "reason": command.reason}
-        drafts.append(_transition(state, node, edge, payload, (decision_id,)))
+        drafts.append(transition(state, node, edge, payload, (decision_id,)))
     return c.Decision(tuple(drafts))
-
-
-def _fill(state: State, node: Node, edge: Edge, command: c.MoveNode) -> dict[str, Any]:
-    """The payload of a move: what the caller gave, and what the state itself can tell."""
-    payload = dict(command.payload)
-    if edge.id == "N01":
-        payload.setdefault("deps", list(node.deps))
-    elif edge.id == "N03":
-        payload.setdefault("report", command.evidence[0] if command.evidence else "claim")
-    elif edge.id in ("N04", "N07"):
-        payload.setdefault("attempt", node.attempts + 1)
-    elif edge.id == "N09" and command.evidence:
-        payload.setdefault("wake_evidence", command.evidence[0])
-    elif edge.id == "N15" and command.evidence:
-        payload.setdefault("decision", command.evidence[0])
-    elif edge.id == "N10" and command.evidence:
-        payload.setdefault("authority", command.evidence[0])
-    missing = missing_payload(edge, payload)
-    if missing:
-        raise TransitionError(
-            f"{node.node_id} {node.state} to {edge.target} must carry {', '.join(missing)}.",
-            code="missing_payload",
-            rule=edge.id,
-            fix=f"Pass {', '.join(f'{name}=...' for name in missing)}.",
-        )
-    refusal = edge.guard(state, node, payload)
-    if refusal:
-        raise _refused(node, edge, refusal)
-    return payload
-
-
-def _refused(node: Node, edge: Edge, refusal: str) -> TransitionError:
-    return TransitionError(
-        f"{node.node_id} cannot go from {node.state} to {edge.target}: {refusal}.",
-        code="guard_failed",
-        rule=edge.id,
-        fix=_FIXES.get(edge.id, f"`perdure show {node.node_id}` tells what it waits for."),
-    )
-
-
-_FIXES: Final = {
-    "N01": "Finish what it depends on; `perdure ready` lists what may start now.",
-    "N02": "`perdure ready` lists what may start now.",
-    "N11": "Change the method with `perdure retry NODE --method NAME`, or ask.",
-}
-
-
-def _transition(
-    state: State,
-    node: Node,
-    edge: Edge,
-    payload: Mapping[str, Any],
-    evidence: tuple[str, ...],
-) -> Draft:
-    moved = {"from": edge.source, "to": edge.target, "edge": edge.id, **payload}
-    return Draft("STATE_TRANSITION", "node", node.node_id, moved, evidence)

@@ -8,7 +8,6 @@ defaults); writing is strict (``KINDS`` and ``OPS`` are closed lists).
 from typing import Any, Final, NamedTuple
 
 import msgspec
-
 from msgspec import UNSET, UnsetType
 
 from perdure.core.model import Record

@@ -26,7 +26,6 @@ from perdure.core.model import (
     ops_kept_max,
 )
 
-
 T = TypeVar("T")
 
 
@@ -130,9 +129,7 @@ def _transition(replica: Replica, event: Event, payload: Mapping[str, Any]) -> N
             _close_questions(replica.state, node.node_id)
 
 
-def _enter_running(
-    state: State, node: Node, event: Event, payload: Mapping[str, Any]
-) -> None:
+def _enter_running(state: State, node: Node, event: Event, payload: Mapping[str, Any]) -> None:
     node.attempts += 1
     node.blocked = None
     invocation = payload.get("invocation") or payload.get("contract")

@@ -25,9 +25,13 @@ def _rank(node: Node, remaining: float) -> tuple[object, ...]:
 
 
 def critical_paths(replica: Replica) -> dict[str, float]:
-    """For each open node the cost of the longest chain of open work from it to the end."""
+    """For each node its cost and that of the longest chain of open work behind it.
+
+    A cycle, which only a journal written by others can hold, is cut where it is met.
+    """
     nodes, dependents = replica.state.nodes, replica.dependents
     done: dict[str, float] = {}
+    entered: set[str] = set()
     for root in nodes:
         stack = [root]
         while stack:
@@ -41,11 +45,12 @@ def critical_paths(replica: Replica) -> dict[str, float]:
                 if nodes[next_id].state not in CLOSED_STATES
             ]
             missing = [next_id for next_id in after if next_id not in done]
-            if missing:
+            if missing and name not in entered:
+                entered.add(name)
                 stack.extend(missing)
                 continue
             cost = nodes[name].spec.cost
-            done[name] = cost + max((done[next_id] for next_id in after), default=0.0)
+            done[name] = cost + max((done.get(next_id, 0.0) for next_id in after), default=0.0)
             stack.pop()
     return done
 

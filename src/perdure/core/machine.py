@@ -36,8 +36,13 @@ class TaskEdge(NamedTuple):
 
 
 def open_deps(state: State, node: Node) -> list[str]:
-    """The deps of a node that are not DONE."""
-    return [dep for dep in node.deps if state.nodes[dep].state != "DONE"]
+    """The deps of a node that are not DONE; one that does not exist never is."""
+    return [dep for dep in node.deps if _state_of(state, dep) != "DONE"]
+
+
+def _state_of(state: State, node_id: str) -> str:
+    node = state.nodes.get(node_id)
+    return node.state if node is not None else "unknown"
 
 
 def open_question(state: State, node_id: str) -> str:
@@ -61,7 +66,7 @@ def _always(state: State, node: Node, payload: Mapping[str, Any]) -> str:
 def _deps_done(state: State, node: Node, payload: Mapping[str, Any]) -> str:
     waiting = open_deps(state, node)
     if waiting:
-        shown = ", ".join(f"{dep} is {state.nodes[dep].state}" for dep in waiting[:5])
+        shown = ", ".join(f"{dep} is {_state_of(state, dep)}" for dep in waiting[:5])
         return f"it waits for its dependencies ({shown})"
     return ""
 
@@ -157,7 +162,8 @@ def _free(state: State) -> str:
 def _some_frontier(state: State) -> str:
     if any(startable(state, node) for node in state.nodes.values()):
         return ""
-    return _nothing_open(state) and "nothing may start"
+    left = _nothing_open(state)
+    return f"nothing may start, and {left}" if left else ""
 
 
 def _no_live_contract(state: State) -> str:
@@ -186,7 +192,9 @@ def unreplaced(state: State) -> list[str]:
 
 TASK_EDGES: Final = (
     TaskEdge("T01", "INIT", "DECOMPOSING", "the graph is being written", _free),
-    TaskEdge("T02", "DECOMPOSING", "EXECUTING", "a frontier exists, or nothing is open", _some_frontier),
+    TaskEdge(
+        "T02", "DECOMPOSING", "EXECUTING", "a frontier exists, or nothing is open", _some_frontier
+    ),
     TaskEdge("T03", "EXECUTING", "RECOVERING", "an interruption was found", _free),
     TaskEdge("T04", "EXECUTING", "SUSPENDED", "a pause at a commit boundary", _no_live_contract),
     TaskEdge("T05", "SUSPENDED", "RECOVERING", "resumed", _free),

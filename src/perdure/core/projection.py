@@ -19,9 +19,7 @@ from perdure.core.model import CLOSED_STATES, State, frontier_snapshot_max
 
 _SUM_KEY: Final = b',"sum":"'
 _SUM_TAIL_BYTES: Final = 27  # ,"sum":"0123456789abcdef"}\n
-_AS_OF: Final = re.compile(
-    rb',"as_of":\{"seq":(\d+),"offset":(\d+),"h":"([0-9a-f]{16})"\}\Z'
-)
+_AS_OF: Final = re.compile(rb',"as_of":\{"seq":(\d+),"offset":(\d+),"h":"([0-9a-f]{16})"\}\Z')
 
 
 class AsOf(NamedTuple):
@@ -57,7 +55,7 @@ def seal(content: object, tip: ChainTip, *, sort: bool = True) -> bytes:
     joint = b"," if len(body) > 1 else b""
     as_of = b'"as_of":{"seq":%d,"offset":%d,"h":"%b"}' % (tip.seq, tip.offset, tip.h.encode())
     body = body + joint + as_of
-    return b"%b%b%b\"}\n" % (body, _SUM_KEY, _digest(body))
+    return b'%b%b%b"}\n' % (body, _SUM_KEY, _digest(body))
 
 
 def _digest(body: bytes) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from perdure.core import commands as c
-from perdure.core.decide_node import decide_fail
+from perdure.core.decide_ending import decide_fail
 from perdure.core.events import Draft
 from perdure.core.fold import Replica
 from perdure.core.frontier import frontier

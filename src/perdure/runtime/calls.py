@@ -113,9 +113,7 @@ def _start(engine: Engine, args: Args, op: str | None) -> Answer:
     with engine.writing():
         node_id = _node(engine, args).node_id
         reason = str(args.get("reason") or "")
-        committed = work.start(
-            engine, node_id, session=True, reason=reason, rank=True, op=op
-        )
+        committed = work.start(engine, node_id, session=True, reason=reason, rank=True, op=op)
         node = engine.replica.state.nodes[node_id]
         return _answer(
             committed,

@@ -39,21 +39,15 @@ from perdure.errors import (
     invariant,
 )
 from perdure.ports import FileLock
+from perdure.runtime.projector import Projector
 from perdure.runtime.world import World
 from perdure.storage.journal import Journal
 from perdure.storage.lease import Lease, LeaseFile
-from perdure.storage.projections import committed_offset, load_snapshot, write_projections
+from perdure.storage.projections import committed_offset, load_snapshot
 from perdure.storage.spool import Stamp
 from perdure.storage.workspace import Layout, is_workspace
 
 lock_wait_s: Final = 10.0
-projection_interval_s: Final = 1.0
-projection_share_max: Final = 0.02
-"""Part of the time that rewriting projections may take while commits keep coming."""
-small_snapshot_bytes: Final = 64 << 10
-"""Up to this size projections are renewed by every short command."""
-tail_share_max: Final = 8
-"""A larger snapshot is renewed when the tail behind it exceeds its size divided by this."""
 
 
 class Committed(NamedTuple):
@@ -90,7 +84,7 @@ class Engine:
         self.lease: Lease | None = None
         self.fragments: list[Fragment] = []
         """Bytes set aside by this engine that no event names yet."""
-        self.ingest: Callable[["Engine"], object] | None = None
+        self.ingest: Callable[[Engine], object] | None = None
         """Called under the lock before each commit of a coordinator: takes the drop box in."""
         self.on_pause: Callable[[str, str | None], Committed] | None = None
         """Set by a run loop, which has to come to a commit boundary before it can pause."""
@@ -101,9 +95,7 @@ class Engine:
         self._batch: _Batch | None = None
         self._broken: HaltError | None = None
         self._closed = False
-        self._projected = EMPTY_TIP
-        self._snapshot_bytes = 0
-        self._project_at = world.clock.monotonic() + projection_interval_s
+        self.projector = Projector(self.disk, world.clock, self.layout)
         self._renew_at = 0.0
 
     # Reading
@@ -123,11 +115,11 @@ class Engine:
         self.journal.close()
         self.journal = Journal(self.disk, self.layout.journal)
         self.replica = Replica()
-        self._projected = EMPTY_TIP
+        self.projector.written = EMPTY_TIP
         loaded = load_snapshot(self.disk, self.layout)
         if loaded is not None and self.journal.start_at(loaded[1]):
             self.replica = Replica(loaded[0])
-            self._projected = loaded[1]
+            self.projector.written = loaded[1]
         torn = self._read_on()
         if not self.replica.state.created:
             raise CorruptError(
@@ -232,8 +224,10 @@ class Engine:
                 self._batch = None
                 if batch.drafts:
                     events = self._append(batch.drafts, op)
-                    # Folded already, but for the time, which is that of the commit.
+                    # Folded already, but for the time, which is that of the commit, and for
+                    # what the commit holds besides.
                     self.replica.state.updated_at = events[-1].ts
+                    self.replica.apply_all(events[len(batch.drafts) :])
             except BaseException:
                 self._batch = None
                 self._forget_provisional()
@@ -252,12 +246,12 @@ class Engine:
         invariant(self._depth, "commit outside the writer lock")
         events = self._append(drafts, op)
         self.replica.apply_all(events)
-        return events
+        return events[: len(drafts)]
 
     def _append(self, drafts: Sequence[Draft], op: str | None) -> tuple[Event, ...]:
         """Commit the drafts, and in the same commit what was set aside and not yet recorded."""
         self._check_usable()
-        fragments, own = self.fragments, len(drafts)
+        fragments, self.fragments = self.fragments, []
         commit = encode_commit(
             self.journal.tip,
             [*drafts, *map(register_fragment, fragments)] if fragments else drafts,
@@ -272,10 +266,7 @@ class Engine:
         except StorageError as error:
             self._broken = error
             raise
-        if fragments:
-            self.fragments = []
-            self.replica.apply_all(commit.events[own:])
-        return commit.events[:own]
+        return commit.events
 
     @property
     def epoch(self) -> int:
@@ -387,7 +378,10 @@ class Engine:
         A failure ends this object, although the commit stands: only recovery may go on.
         """
         for move in moves:
-            source, target = f"{self.layout.root}/{move.source}", f"{self.layout.root}/{move.target}"
+            source, target = (
+                f"{self.layout.root}/{move.source}",
+                f"{self.layout.root}/{move.target}",
+            )
             try:
                 if self.disk.stat(source) is not None:
                     self.disk.make_dirs(target.rpartition("/")[0])
@@ -396,47 +390,16 @@ class Engine:
                 self._broken = error
                 raise
 
-    # Projections
+    def project(self) -> None:
+        """Renew the projections now."""
+        self.projector.write(self.replica, self.journal.tip)
 
     def _project_when_due(self) -> None:
-        tip = self.journal.tip
-        if tip.seq == self._projected.seq or self._batch is not None or self._broken is not None:
-            return
-        if not self.journal.is_durable:
-            return  # a projection must not speak of lines that a power cut may still take
-        if self.lease is None:
-            if not self._tail_is_long():
-                return
-        elif self.world.clock.monotonic() < self._project_at:
-            return
-        self.project()
-
-    def _tail_is_long(self) -> bool:
-        size = self._snapshot_bytes
-        if not size:
-            stat = self.disk.stat(self.layout.snapshot)
-            size = stat.size_bytes if stat is not None else 0
-        tail = self.journal.tip.offset - self._projected.offset
-        return size <= small_snapshot_bytes or tail > size // tail_share_max
-
-    def project(self) -> None:
-        """Renew the projections. A failure costs nothing but their freshness."""
-        clock = self.world.clock
-        began = clock.monotonic()
-        try:
-            self.disk.make_dirs(self.layout.artifacts)
-            self._snapshot_bytes = write_projections(
-                self.disk, self.layout, self.replica, self.journal.tip
+        # A projection must not speak of lines that a power cut may still take.
+        if self._batch is None and self._broken is None and self.journal.is_durable:
+            self.projector.write_when_due(
+                self.replica, self.journal.tip, coordinating=self.lease is not None
             )
-        except StorageError:
-            # The events are durable and acknowledged. Readers replay the tail, and the next
-            # commit or the next recovery writes the projections.
-            pass
-        else:
-            self._projected = self.journal.tip
-        ended = clock.monotonic()
-        pause_s = max(projection_interval_s, (ended - began) / projection_share_max)
-        self._project_at = ended + pause_s
 
     # The lease
 
@@ -495,8 +458,8 @@ class Engine:
             return  # the lease of a dead process is taken over at once, so nothing is lost
         try:
             if self.lease_file.is_current(lease.epoch):
-                stale = self.journal.tip.seq != self._projected.seq and self.journal.is_durable
-                if stale and project and self._batch is None:
+                stale = self.journal.tip.seq != self.projector.written.seq
+                if stale and project and self._batch is None and self.journal.is_durable:
                     self.project()
                 self.lease_file.release(lease)
         except StorageError:

@@ -11,7 +11,6 @@ from perdure.core.codec import ChainTip, Scan, decode_line
 from perdure.core.events import Event
 from perdure.ports import Disk
 
-
 tail_block_bytes: Final = 64 << 10
 
 

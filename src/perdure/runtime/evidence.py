@@ -71,9 +71,7 @@ def read_back(
     if node_id is not None:
         node = engine.replica.state.nodes.get(node_id)
         invocation = node.invocation if node is not None else None
-    return RegisterArtifact(
-        artifact_id, clean, kind, integrity, node_id, invocation, supersedes
-    )
+    return RegisterArtifact(artifact_id, clean, kind, integrity, node_id, invocation, supersedes)
 
 
 def _sync_names(engine: Engine, path: str) -> None:
@@ -113,8 +111,10 @@ def judge_artifact(engine: Engine, artifact: Artifact, *, quick: bool = False) -
             return f"FAIL: missing: {artifact.path}"
         known = artifact.integrity
         if stat.size_bytes != known.size_bytes and known.size_bytes >= 0:
-            return f"FAIL: changed: {artifact.path} has {stat.size_bytes} bytes, not" \
+            return (
+                f"FAIL: changed: {artifact.path} has {stat.size_bytes} bytes, not"
                 f" {known.size_bytes}"
+            )
         if quick and known.mtime_ns is not None and stat.mtime_ns == known.mtime_ns:
             return "PASS"
         if known.algo != "sha256":
@@ -123,8 +123,9 @@ def judge_artifact(engine: Engine, artifact: Artifact, *, quick: bool = False) -
     except (PathError, StorageError) as error:
         return f"FAIL: unreadable: {artifact.path}: {error.message}"
     if value != known.value:
-        return f"FAIL: changed: {artifact.path} has sha256 {value[:16]}..., not" \
-            f" {known.value[:16]}..."
+        return (
+            f"FAIL: changed: {artifact.path} has sha256 {value[:16]}..., not {known.value[:16]}..."
+        )
     return "PASS"
 
 
@@ -196,7 +197,9 @@ def verify_node(engine: Engine, node: Node) -> Verdict:
     items = [_item_for(engine, name) for name in _current(engine, node)]
     missing = missing_outputs(engine, node)
     if missing or (not items and node.spec.outputs != ()):
-        what = f"no registered file at {', '.join(missing[:5])}" if missing else "no artifact at all"
+        what = (
+            f"no registered file at {', '.join(missing[:5])}" if missing else "no artifact at all"
+        )
         raise EvidenceError(
             f"{node.node_id} is not DONE: it has {what}. No disk, no DONE.",
             fix=f"Write it and register it: perdure artifact add {node.node_id} PATH",

@@ -217,9 +217,7 @@ class HaltRuntime:
         without a sign of life. Unregistered files that an earlier attempt left are moved to
         ``tmp/recovered`` first.
         """
-        return work.start(
-            self.engine, node_id, session=session, reason=reason, rank=True, op=op
-        )
+        return work.start(self.engine, node_id, session=session, reason=reason, rank=True, op=op)
 
     def submit(
         self,
@@ -255,7 +253,9 @@ class HaltRuntime:
         command = c.FailNode(node_id, failure_class, signature, detail, interruption)
         return self.engine.execute(command, op=op)
 
-    def retry(self, node_id: str, reason: str, *, method: str = "", op: str | None = None) -> Committed:
+    def retry(
+        self, node_id: str, reason: str, *, method: str = "", op: str | None = None
+    ) -> Committed:
         """Let a node that waits for a decision go on."""
         return self.engine.execute(c.RetryNode(node_id, reason, method), op=op)
 

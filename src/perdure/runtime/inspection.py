@@ -181,32 +181,31 @@ def diagnose(engine: Engine) -> dict[str, Any]:
     layout = engine.layout
     findings: list[dict[str, str]] = []
     verification = verify_workspace(engine)
-    for problem in verification.problems:
-        findings.append(
-            {"what": problem.what, "finding": f"{problem.where}: {problem.message}",
-             "fix": problem.fix}
-        )
+    findings += [
+        _finding(problem.what, f"{problem.where}: {problem.message}", problem.fix)
+        for problem in verification.problems
+    ]
     standing, lease = engine.lease_file.standing()
     holder = None
     if lease is not None:
-        holder = {"holder": lease.holder, "pid": lease.pid, "host": lease.host,
-                  "epoch": lease.epoch}
+        holder = {
+            "holder": lease.holder,
+            "pid": lease.pid,
+            "host": lease.host,
+            "epoch": lease.epoch,
+        }
     if standing in ("dead", "stopped", "expired", "damaged"):
-        findings.append(
-            {"what": "lease", "finding": f"the lease is {standing}",
-             "fix": "Run `perdure resume`; it takes over at once."}
-        )
+        fix = "Run `perdure resume`; it takes over at once."
+        findings.append(_finding("lease", f"the lease is {standing}", fix))
     box = spool.pending(engine.disk, layout)
     if box.messages and standing != "held":
-        findings.append(
-            {"what": "drop box", "finding": f"{len(box.messages)} messages wait for a coordinator",
-             "fix": "Run `perdure resume` or `perdure run`, which takes them in."}
-        )
-    for name, reason in box.damaged:
-        findings.append(
-            {"what": "drop box", "finding": f"steering/spool/{name}: {reason}",
-             "fix": "Send it again, then move this file away."}
-        )
+        fix = "Run `perdure resume` or `perdure run`, which takes them in."
+        waiting = f"{len(box.messages)} messages wait for a coordinator"
+        findings.append(_finding("drop box", waiting, fix))
+    findings += [
+        _finding("drop box", f"steering/spool/{name}: {reason}", "Send it again; move this away.")
+        for name, reason in box.damaged
+    ]
     findings += _expired_contracts(engine)
     return {
         "workspace": layout.root,
@@ -219,6 +218,10 @@ def diagnose(engine: Engine) -> dict[str, Any]:
     }
 
 
+def _finding(what: str, finding: str, fix: str) -> dict[str, str]:
+    return {"what": what, "finding": finding, "fix": fix}
+
+
 def _expired_contracts(engine: Engine) -> list[dict[str, str]]:
     """Work whose owner has not been heard of within its contract's time."""
     try:
@@ -228,12 +231,12 @@ def _expired_contracts(engine: Engine) -> list[dict[str, str]]:
         return []  # reported as a problem of the journal already
     now = engine.world.clock.now()
     return [
-        {
-            "what": "contract",
-            "finding": f"{contract.executor.actor} has {contract.node} at work and was last heard"
-            f" of {round(now - (contract.last_beat_at or contract.issued_at))} s ago",
-            "fix": f"Ask them; or take over with `perdure resume`, which frees {contract.node}.",
-        }
+        _finding(
+            "contract",
+            f"{contract.executor.actor} has {contract.node} at work and was last heard of"
+            f" {round(now - (contract.last_beat_at or contract.issued_at))} s ago",
+            f"Ask them; or take over with `perdure resume`, which frees {contract.node}.",
+        )
         for contract in reader.replica.state.contracts.values()
         if contract.expires_at is not None and contract.expires_at < now
     ]

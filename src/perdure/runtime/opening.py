@@ -52,9 +52,7 @@ def open_for_work(
             takeover = engine.take_lease()
         _check_task(engine, task_id)
         with engine.locked_by_caller():
-            recovered = recover(
-                engine, torn, takeover, take_over_sessions=take_over_sessions
-            )
+            recovered = recover(engine, torn, takeover, take_over_sessions=take_over_sessions)
         if created:
             engine.project()
     except BaseException:

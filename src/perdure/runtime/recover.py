@@ -109,7 +109,7 @@ def _torn_note(state: State, plan: Plan) -> Draft:
     return Draft("NOTE", "task", state.task_id, payload)
 
 
-# R2: what is there
+# What is there (R2)
 
 
 def _gather(engine: Engine, takeover: str, take_over_sessions: bool) -> Findings:
@@ -124,7 +124,9 @@ def _gather(engine: Engine, takeover: str, take_over_sessions: bool) -> Findings
         takeover=takeover,
         nodes=nodes,
         fragments=_unrecorded_fragments(engine),
-        stale_views=tuple(stale_views(engine.disk, engine.layout, engine.replica, engine.journal.tip)),
+        stale_views=tuple(
+            stale_views(engine.disk, engine.layout, engine.replica, engine.journal.tip)
+        ),
         unacknowledged_steering=tuple(state.steering),
         moves=_unfinished_moves(engine),
     )
@@ -248,7 +250,7 @@ def _unfinished_moves(engine: Engine) -> tuple[FileMove, ...]:
     return tuple(moves)
 
 
-# R3 to R6: the plan
+# What follows (R3 to R6)
 
 
 def _plan(engine: Engine, findings: Findings) -> tuple[Plan, tuple[Draft, ...]]:

@@ -169,9 +169,7 @@ def submit(
         return committed
 
 
-def _claim(
-    engine: Engine, node: Node, evidence: tuple[str, ...], *, op: str | None
-) -> Committed:
+def _claim(engine: Engine, node: Node, evidence: tuple[str, ...], *, op: str | None) -> Committed:
     resolve_refs(engine, node, evidence)
     with engine.batch(op=op):
         missing = register_outputs(engine, node)

@@ -97,8 +97,13 @@ def run_task(
         take_over_sessions=False,
     )
     try:
-        emit({"event": "opened", "workspace": workspace,
-              **summary(runtime.engine, runtime.recovered)})
+        emit(
+            {
+                "event": "opened",
+                "workspace": workspace,
+                **summary(runtime.engine, runtime.recovered),
+            }
+        )
         loop = RunLoop(runtime, jobs=jobs, emit=emit)
         on_loop(loop.interrupt)
         report = loop.run(task)

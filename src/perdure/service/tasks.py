@@ -193,7 +193,9 @@ class Service:
     def _drop(self, engine: Engine, name: str, args: Mapping[str, Any], op: str | None) -> Data:
         clock, disk, layout = self.world.clock, self.world.disk, engine.layout
         message_id = op or f"op-{int(clock.now() * 1000)}-{self.world.ids.token()}"
-        spool.drop(disk, layout, spool.Message(message_id, name, dict(args), self.actor, clock.now()))
+        spool.drop(
+            disk, layout, spool.Message(message_id, name, dict(args), self.actor, clock.now())
+        )
         give_up_at = clock.monotonic() + answer_wait_s
         while clock.monotonic() < give_up_at:
             result = spool.take_result(disk, layout, message_id)

@@ -37,7 +37,7 @@ class Journal:
         """
         self._size_behind(tip)
         line = self._disk.read(self.path, tip.start, tip.offset - tip.start)
-        if tip.seq and not (line.endswith(b"\n") and proves(tip, line[:-1].rstrip(b"\r"))):
+        if tip.seq and not (line.endswith(b"\n") and proves(tip, line)):
             return False
         self.tip = tip
         self._commit_start = tip.start
@@ -80,20 +80,16 @@ class Journal:
 
         Raises CorruptError when the file has become shorter than what was read from it.
         """
-        size = self._size_behind(self.tip)
-        if size == self.tip.offset:
+        if self._size_behind(self.tip) == self.tip.offset:
             return None
         scan = Scan(self.tip)
         chunks = self._disk.read_chunks(self.path, offset=self.tip.offset)
         for events in scan.commits(chunks):
             fold(events)
         self._unchained += scan.unchained
-        if scan.tip is not self.tip:
+        if scan.tip.seq != self.tip.seq:  # not only blank lines
             self._commit_start = scan.commit_start
         self.tip = scan.tip
-        if scan.damage is None and scan.tip.offset < size:
-            # The next line would not begin where the chain of positions says.
-            return Damage(scan.tip.seq + 1, scan.tip.offset, "blank lines follow the last commit")
         return scan.damage
 
     def judge(self, fold: Fold, committed_offset: int) -> tuple[Damage, bytes] | None:

@@ -1,0 +1,70 @@
+"""How a run ended: finished, stuck on a person, failed, paused or interrupted.
+
+Job: one verdict on a task when nothing more can run by itself. Invariants: ``finished`` only when
+every node is closed, none of them is dead without a successor, and every registered file is still
+what it was; a failure never hides behind a success.
+"""
+
+import msgspec
+
+from perdure.core.frontier import frontier
+from perdure.core.machine import unreplaced
+from perdure.core.model import CLOSED_STATES
+from perdure.runtime.evidence import integrity_walk
+from perdure.runtime.halt import HaltRuntime
+
+
+class RunReport(msgspec.Struct, frozen=True):
+    """How a run ended."""
+
+    outcome: str
+    """``finished``, ``needs_person``, ``failed``, ``paused`` or ``interrupted``."""
+    counts: dict[str, int]
+    questions: dict[str, str] = {}
+    waiting: tuple[str, ...] = ()
+    """Nodes that a person or an agent has to work on, or to settle."""
+    failed: tuple[str, ...] = ()
+    """Nodes that are given up, or whose files are not what was registered."""
+    damaged: tuple[str, ...] = ()
+    """What is wrong with registered files, one line each."""
+    signal: int = 0
+
+
+def conclude_run(
+    runtime: HaltRuntime, *, unstoppable: set[str], paused: bool, signal: int
+) -> RunReport:
+    """Judge a task that nothing is running for. A finished one goes to FINAL_AUDIT (T07)."""
+    state = runtime.state
+    counts: dict[str, int] = {}
+    for node in state.nodes.values():
+        counts[node.state] = counts.get(node.state, 0) + 1
+    walk = integrity_walk(runtime.engine, quick=True)
+    damaged = tuple(f"{name} {text}" for name, text in walk.items() if not text.startswith("PASS"))
+    failed = dict.fromkeys([*unreplaced(state), *runtime.recovered.suspects])
+    by_hand = [n for n in frontier(runtime.engine.replica) if state.nodes[n].spec.run is None]
+    held = [
+        node.node_id
+        for node in state.nodes.values()
+        if node.state in ("RUNNING", "VERIFYING", "BLOCKED")
+    ]
+    waiting = dict.fromkeys([*held, *sorted(unstoppable), *by_hand])
+    still_open = any(node.state not in CLOSED_STATES for node in state.nodes.values())
+    if signal or paused:
+        outcome = "interrupted" if signal else "paused"
+    elif not still_open and not failed and not damaged:
+        outcome = "finished"
+        if state.fsm_task == "EXECUTING":
+            runtime.move_task("FINAL_AUDIT")
+    elif still_open and (state.questions or waiting):
+        outcome = "needs_person"
+    else:
+        outcome = "failed"
+    return RunReport(
+        outcome,
+        counts,
+        {name: question.text for name, question in state.questions.items()},
+        tuple(waiting),
+        tuple(failed),
+        damaged,
+        signal,
+    )
