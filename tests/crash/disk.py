@@ -84,11 +84,12 @@ class FailingFuse(Fuse):
 _FREES_SPACE = ("unlink", "ftruncate", "fsync", "fdatasync", "replace")
 
 
-class _CountedOs:
+class CountedOs:
     """``os`` for ``storage.disk``: what changes the disk goes through the fuse."""
 
-    def __init__(self, fuse: Fuse) -> None:
+    def __init__(self, fuse: Fuse, *, really_sync: bool = False) -> None:
         self._fuse = fuse
+        self._really_sync = really_sync
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
@@ -122,10 +123,12 @@ class _CountedOs:
         self._fuse.pass_through(what, lambda: os.ftruncate(descriptor, size_bytes))
 
     def fsync(self, descriptor: int) -> None:
-        self._fuse.pass_through("fsync", lambda: None)
+        self._fuse.pass_through("fsync", lambda: self._really_sync and os.fsync(descriptor))
 
     def fdatasync(self, descriptor: int) -> None:
-        self._fuse.pass_through("fdatasync", lambda: None)
+        self._fuse.pass_through(
+            "fdatasync", lambda: self._really_sync and os.fdatasync(descriptor)
+        )
 
 
 class CutDisk:
@@ -135,7 +138,7 @@ class CutDisk:
         self.fuse = fuse or Fuse()
         self.bytes_read = 0
         self._real = RealDisk()
-        self._os = _CountedOs(self.fuse)
+        self._os = CountedOs(self.fuse)
         self._locks: list[FileLock] = []
 
     def die(self) -> None:

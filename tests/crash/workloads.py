@@ -39,8 +39,6 @@ def life_by_transitions(machine: Machine) -> None:
     machine.acknowledge()
     runtime.transition("N1", "DONE", evidence=["A-1 verified"])
     machine.acknowledge()
-    runtime.register_artifact("A-1", "artifacts/N1/deep/down/report.md", node_id="N1")
-    machine.acknowledge()
     runtime.close()
 
 

@@ -33,7 +33,10 @@ __all__ = ["UNAVAILABLE_ACTIONS", "NodePlan", "TaskFile", "TaskFileError", "load
 
 task_file_bytes_max: Final = 4 << 20
 
-_TASK_KEYS: Final = ("task_id", "task", "goal", "acceptance", "tier", "policies", "people", "nodes")
+_TASK_KEYS: Final = (
+    "task_id", "task", "goal", "acceptance", "tier", "policies", "people", "standing_authorities",
+    "nodes",
+)  # fmt: skip
 _PEOPLE_KEYS: Final = (
     "sponsor", "coordinator", "executor", "verifier", "recorder", "gatekeeper", "gates",
 )  # fmt: skip
@@ -54,6 +57,8 @@ class TaskFile(msgspec.Struct, frozen=True):
     tier: int = 1
     policies: Policies = Policies()
     people: dict[str, Any] = {}
+    standing_authorities: tuple[str, ...] = ()
+    """Nodes whose external effect (S3) is allowed by whoever creates the task; ``*`` is all."""
     sha256: str = ""
     """Of the file's bytes, in hex."""
     path: str = ""
@@ -123,6 +128,7 @@ class _TaskReader:
             tier=nodes.tier,
             policies=self._policies(fields["policies"][1]) if "policies" in fields else Policies(),
             people=self._people(fields["people"][1]) if "people" in fields else {},
+            standing_authorities=self._authorities(fields),
             nodes=self._nodes(tree, fields, nodes),
         )
         self._check_deps(nodes)
@@ -157,6 +163,12 @@ class _TaskReader:
             else plain_value(value)
             for key, (_, value) in fields.items()
         }
+
+    def _authorities(self, fields: dict[str, tuple[Place, Tree]]) -> tuple[str, ...]:
+        if "standing_authorities" not in fields:
+            return ()
+        entries = self.reader.texts(fields["standing_authorities"][1], "standing_authorities")
+        return tuple(text for _, text in entries)
 
     def _nodes(
         self, tree: Tree, fields: dict[str, tuple[Place, Tree]], reader: NodeReader

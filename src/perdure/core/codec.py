@@ -169,6 +169,7 @@ class Scan:
         decode, digest = _decoder.decode, sha256
         pending: list[Event] = []
         first, foreign, rest = start, 0, b""
+        chained: bool | None
         for chunk in chunks:
             lines = (rest + chunk if rest else chunk).split(b"\n")
             rest = lines.pop()
@@ -192,12 +193,8 @@ class Scan:
                     except ValueError as error:
                         self.damage = Damage(seq + 1, offset, str(error))
                         return
-                if not chained and (chained is False or event.epoch):
-                    reason = "its hash chain value h does not match its bytes"
-                    self.damage = Damage(seq + 1, offset, reason)
-                    return
-                if event.seq != seq + 1 or pending or event.c is not UNSET:
-                    reason = _out_of_place(event, seq + 1, pending)
+                if not chained or event.seq != seq + 1 or pending or event.c is not UNSET:
+                    reason = _out_of_place(event, seq + 1, pending, chained)
                     if reason:
                         self.damage = Damage(seq + 1, offset, reason)
                         return
@@ -205,30 +202,24 @@ class Scan:
                 start, before, value = offset, value, after
                 offset += len(line) + 1
                 foreign += chained is None
-                if event.c is UNSET:
-                    self.commit_start = start
+                if not pending:
+                    first = start
+                pending.append(event)
+                if event.c is UNSET or event.c[0] == event.c[1]:
+                    self.commit_start = first
                     self.tip = ChainTip(seq, offset, value, start, before)
                     self.unchained += foreign
-                    foreign = 0
-                    yield [event]
-                else:
-                    if not pending:
-                        first = start
-                    pending.append(event)
-                    if event.c[0] == event.c[1]:
-                        self.commit_start = first
-                        self.tip = ChainTip(seq, offset, value, start, before)
-                        self.unchained += foreign
-                        foreign = 0
-                        yield pending
-                        pending = []
+                    yield pending
+                    pending, foreign = [], 0
         if pending or rest:
             what = "ends without a newline" if rest else "ends inside a commit"
             self.damage = Damage(seq + 1, offset, f"the journal {what}")
 
 
-def _out_of_place(event: Event, seq: int, pending: list[Event]) -> str:
-    """Why an intact line cannot stand here; empty when it can."""
+def _out_of_place(event: Event, seq: int, pending: list[Event], chained: bool | None) -> str:
+    """Why a line that is an event cannot stand here; empty when it can."""
+    if chained is False or (chained is None and event.epoch):
+        return "its hash chain value h does not match its bytes"
     if event.seq != seq:
         return f"seq is {event.seq} where {seq} belongs"
     mark = event.c

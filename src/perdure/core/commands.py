@@ -51,6 +51,7 @@ class StartTask(msgspec.Struct, frozen=True):
     tier: int = 1
     policies: Policies = Policies()
     people: dict[str, Any] = {}
+    standing_authorities: tuple[str, ...] = ()
     source: dict[str, Any] = {}
 
 

@@ -52,7 +52,7 @@ def _start_task(replica: Replica, command: c.StartTask, context: c.Context) -> c
             "tier": command.tier,
             "policies": msgspec.to_builtins(command.policies),
             "people": command.people,
-            "standing_authorities": [],
+            "standing_authorities": list(command.standing_authorities),
             "source": command.source,
             "format": FORMAT_VERSION,
         },
@@ -169,7 +169,7 @@ def _record_decision(replica: Replica, command: c.RecordDecision, context: c.Con
 
 def _steering(replica: Replica, command: c.LogSteering, context: c.Context) -> c.Decision:
     check_text(command.text, "steering")
-    steering_id = command.steering_id or f"ST-{len(replica.state.steering) + 1:03d}"
+    steering_id = command.steering_id or _free_steering_id(replica.state)
     known = replica.state.steering.get(steering_id)
     if known is not None:
         return c.Decision(answer=known)
@@ -181,6 +181,13 @@ def _steering(replica: Replica, command: c.LogSteering, context: c.Context) -> c
         "provenance": "original",
     }
     return c.Decision((Draft("STEERING_LOGGED", "steering", steering_id, payload),))
+
+
+def _free_steering_id(state: State) -> str:
+    number = len(state.steering) + 1
+    while (steering_id := f"ST-{number:03d}") in state.steering:
+        number += 1
+    return steering_id
 
 
 def _beat(replica: Replica, command: c.Beat, context: c.Context) -> c.Decision:

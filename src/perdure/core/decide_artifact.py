@@ -72,7 +72,14 @@ def decide_register(
         payload["repo"] = command.repo
     supersedes = command.supersedes or _earlier_version(replica, command.path)
     if supersedes is not None:
-        artifact_of(state, supersedes)
+        if artifact_of(state, supersedes).status != "current":
+            raise RefusedError(
+                f"{supersedes} is {state.artifacts[supersedes].status}; only a current artifact is"
+                " superseded.",
+                code="not_current",
+                rule="AR-2",
+                fix="Name the artifact that is current, or none.",
+            )
         payload["supersedes"] = [supersedes]
     draft = Draft("ARTIFACT_REGISTERED", "artifact", artifact_id, payload, (command.path,))
     return c.Decision((draft,))

@@ -13,7 +13,7 @@ from perdure.core.events import Draft
 from perdure.core.fold import Replica
 from perdure.core.lookup import near, node_of
 from perdure.core.machine import open_deps, retry_budget
-from perdure.core.model import FAILURE_CLASSES, Node, State
+from perdure.core.model import FAILURE_CLASSES, Node, State, id_key
 from perdure.core.moves import fill_payload, legal_edge, refused, transition
 from perdure.errors import EvidenceError, TransitionError
 
@@ -58,7 +58,7 @@ def decide_verdict(replica: Replica, node: Node, command: c.MoveNode) -> c.Decis
 def _wake_dependents(replica: Replica, node: Node) -> list[Draft]:
     """N01 for every dependent that waited for this node alone (FSN-4)."""
     state, drafts = replica.state, []
-    for dependent_id in replica.dependents.get(node.node_id, ()):
+    for dependent_id in sorted(replica.dependents.get(node.node_id, ()), key=id_key):
         dependent = state.nodes[dependent_id]
         if dependent.state != "PENDING" or open_deps(state, dependent) != [node.node_id]:
             continue

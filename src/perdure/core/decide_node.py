@@ -4,11 +4,13 @@ Invariants: the graph is extended, never cut; a spec is frozen while its node is
 is closed (TG-1); nothing starts but what may (FR-1). How attempts end is in ``decide_ending``.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from perdure.core import commands as c
+from perdure.core.codec import from_json, to_json
 from perdure.core.decide_artifact import decide_quarantine
 from perdure.core.decide_ending import decide_fail, decide_verdict
 from perdure.core.events import Draft
@@ -22,6 +24,7 @@ from perdure.core.model import (
     RESERVED_NODE_IDS,
     Node,
     State,
+    id_key,
     nodes_max,
     title_chars_max,
 )
@@ -61,7 +64,7 @@ def decide_add(replica: Replica, command: c.AddNode, context: c.Context) -> c.De
         resume_policy=command.resume_policy,
         effect=command.effect,
     )
-    after: dict[str, Any] = msgspec.to_builtins(node)
+    after = _storable(node, {})
     if command.successor_of is not None:
         after["successor_of"] = command.successor_of
     payload = {"op": "add_node", "target": command.node_id, "before": None, "after": after}
@@ -73,6 +76,18 @@ def decide_add(replica: Replica, command: c.AddNode, context: c.Context) -> c.De
         move = {"from": state.fsm_task, "to": "DECOMPOSING", "edge": edge}
         drafts.insert(0, Draft("STATE_TRANSITION", "task", state.task_id, move))
     return c.Decision(tuple(drafts))
+
+
+def _storable(node: Node, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The node with these changes, as it will be read back. UsageError when it could not be."""
+    try:
+        fields = {**msgspec.to_builtins(node), **changes}
+        stored: dict[str, Any] = msgspec.to_builtins(from_json(to_json(fields), Node))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(
+            f"node {node.node_id} would not be valid: {error}.", code="bad_spec", fix="Correct it."
+        ) from None
+    return stored
 
 
 def check_node_id(node_id: str) -> None:
@@ -112,7 +127,7 @@ def _check_successor(state: State, old_id: str) -> None:
 def _repoint(replica: Replica, old_id: str, new_id: str) -> list[Draft]:
     """N14: the dependents of a dead node wait for its successor from now on."""
     drafts = []
-    for dependent_id in replica.dependents.get(old_id, ()):
+    for dependent_id in sorted(replica.dependents.get(old_id, ()), key=id_key):
         node = replica.state.nodes[dependent_id]
         if node.state not in ("PENDING", "READY", "RETRYABLE", "BLOCKED"):
             continue
@@ -151,7 +166,7 @@ def decide_amend(replica: Replica, command: c.AmendNode, context: c.Context) -> 
             rule="TG-1",
             suggestions=near(unknown[0], _AMENDABLE),
         )
-    deps = tuple(command.after.get("deps", node.deps))
+    deps = tuple(dict.fromkeys(command.after.get("deps", node.deps)))
     _check_deps(replica.state, node.node_id, deps)
     graph = {name: other.deps for name, other in replica.state.nodes.items()}
     cycle = find_cycle({**graph, node.node_id: deps})
@@ -162,12 +177,13 @@ def decide_amend(replica: Replica, command: c.AmendNode, context: c.Context) -> 
             rule="D4",
             fix="Remove one of these dependencies.",
         )
-    held = msgspec.to_builtins(node)
+    changes = {**command.after, "deps": deps} if "deps" in command.after else command.after
+    stored = _storable(node, changes)
     payload = {
         "op": "amend_node",
         "target": node.node_id,
-        "before": {name: held.get(name) for name in command.after},
-        "after": command.after,
+        "before": {name: getattr(node, name) for name in changes},
+        "after": {name: stored.get(name, value) for name, value in changes.items()},
         "reason": command.reason,
     }
     drafts = [Draft("AMENDMENT", "node", node.node_id, payload)]
@@ -225,10 +241,13 @@ def check_start(state: State, node: Node) -> Edge:
         )
     if node.state == "PENDING":
         ready = legal_edge(node, "READY")
-        refusal = ready.guard(state, node, {}) or node_edge_guard("READY", state, node)
+        refusal = ready.guard(state, node, {})
         if refusal:
             raise refused(node, ready, refusal)
         edge = node_edge("READY", "RUNNING")
+        refusal = edge.guard(state, node, {}) if edge is not None else ""
+        if edge is not None and refusal:
+            raise refused(node, edge, refusal)
     else:
         edge = legal_edge(node, "RUNNING")
         refusal = edge.guard(state, node, {})
@@ -243,12 +262,6 @@ def check_start(state: State, node: Node) -> Edge:
     if edge is None:
         raise AssertionError("READY to RUNNING is a row of the table")
     return edge
-
-
-def node_edge_guard(source: str, state: State, node: Node) -> str:
-    """Why the node could not start from ``source``, empty when it could."""
-    edge = node_edge(source, "RUNNING")
-    return edge.guard(state, node, {}) if edge is not None else ""
 
 
 def _start(state: State, node: Node, command: c.MoveNode) -> tuple[Draft, ...]:

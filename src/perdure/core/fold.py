@@ -7,13 +7,17 @@ indexes are derived from the state and are never stored.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
 
 from perdure.core.events import Event
 from perdure.core.model import (
+    CLOSED_STATES,
+    FAILURE_CLASSES,
+    NODE_STATES,
+    TASK_STATES,
     ActiveContract,
     Artifact,
     Executor,
@@ -25,8 +29,7 @@ from perdure.core.model import (
     State,
     ops_kept_max,
 )
-
-T = TypeVar("T")
+from perdure.core.payload import mapping, number, record, text, text_or_none, texts
 
 
 class Replica:
@@ -80,42 +83,42 @@ def _started(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None
     state = replica.state
     if state.created:
         return
-    state.task_id = str(payload.get("task") or payload.get("task_id") or event.entity.id)
-    state.goal_statement = str(payload.get("goal") or payload.get("desc") or "")
-    state.acceptance = tuple(str(line) for line in payload.get("acceptance") or ())
+    state.task_id = text(payload.get("task")) or text(payload.get("task_id"), event.entity.id)
+    state.goal_statement = text(payload.get("goal")) or text(payload.get("desc"))
+    state.acceptance = texts(payload.get("acceptance"))
     state.created = event.ts or "unknown"
     tier = payload.get("tier")
-    state.tier = tier if isinstance(tier, int) else 1
-    state.policies = _record(payload.get("policies"), Policies) or Policies()
-    state.people = dict(payload.get("people") or {})
-    state.source = dict(payload.get("source") or {})
+    state.tier = int(tier) if tier in (0, 1, 2) else 1
+    state.policies = record(payload.get("policies"), Policies) or Policies()
+    state.people = mapping(payload.get("people"))
+    state.standing_authorities = texts(payload.get("standing_authorities"))
+    state.source = mapping(payload.get("source"))
 
 
 def _ended(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
     replica.state.terminal = True
-    replica.state.outcome = str(payload.get("outcome") or "")
+    replica.state.outcome = text(payload.get("outcome"))
 
 
 def _transition(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
+    state, target = replica.state, payload.get("to")
     if event.entity.type == "task":
-        target = payload.get("to")
-        if isinstance(target, str):
-            replica.state.fsm_task = target  # type: ignore[assignment]
+        if target in TASK_STATES:
+            state.fsm_task = target
         return
-    target = payload.get("to")
-    if not isinstance(target, str):
+    if target not in NODE_STATES:
         return
-    node = replica.state.nodes.get(event.entity.id)
+    node = state.nodes.get(event.entity.id)
     if node is None:  # a journal written by others, who keep their graph elsewhere
         node = Node(event.entity.id, event.entity.id, Spec(draft=True), notes_ref=event.ref)
-        replica.state.nodes[node.node_id] = node
+        state.nodes[node.node_id] = node
     left = node.state
-    node.state = target  # type: ignore[assignment]
+    node.state = target
     node.state_ref = event.ref
     if left == "RUNNING" and node.invocation is not None:
-        replica.state.contracts.pop(node.invocation, None)
+        state.contracts.pop(node.invocation, None)
     if target == "RUNNING":
-        _enter_running(replica.state, node, event, payload)
+        _enter_running(state, node, event, payload)
     elif target == "RETRYABLE":
         _enter_retryable(node, payload)
     elif target == "BLOCKED":
@@ -125,36 +128,33 @@ def _transition(replica: Replica, event: Event, payload: Mapping[str, Any]) -> N
         if target == "DONE":
             node.failure_class = None
             node.diagnosis = ""
-        if target in ("CANCELLED", "QUARANTINED", "DONE"):
-            _close_questions(replica.state, node.node_id)
+        if target in CLOSED_STATES:
+            _close_questions(state, node.node_id)
 
 
 def _enter_running(state: State, node: Node, event: Event, payload: Mapping[str, Any]) -> None:
     node.attempts += 1
     node.blocked = None
-    invocation = payload.get("invocation") or payload.get("contract")
-    node.invocation = str(invocation) if invocation is not None else None
-    executor = payload.get("executor")
+    node.invocation = text(payload.get("invocation")) or text_or_none(payload.get("contract"))
     if node.invocation is None:
         return
-    if isinstance(executor, Mapping):
-        who = _record(executor, Executor) or Executor(event.actor)
-    else:
-        who = Executor(str(executor or event.actor))
+    who = payload.get("executor")
     state.contracts[node.invocation] = ActiveContract(
         node.invocation,
         node.node_id,
-        who,
+        record(who, Executor) or Executor(text(who, event.actor)),
         event.epoch,
-        float(payload.get("issued_at") or 0.0),
-        payload.get("expires_at"),
-        str(payload.get("contract_sha256") or ""),
+        number(payload.get("issued_at")) or 0.0,
+        number(payload.get("expires_at")),
+        text(payload.get("contract_sha256")),
     )
 
 
 def _enter_retryable(node: Node, payload: Mapping[str, Any]) -> None:
-    node.failure_class = payload.get("failure_class") or node.failure_class
-    node.diagnosis = str(payload.get("diagnosis") or payload.get("signature") or "")
+    found = payload.get("failure_class")
+    if found in FAILURE_CLASSES:
+        node.failure_class = found
+    node.diagnosis = text(payload.get("diagnosis")) or text(payload.get("signature"))
     if payload.get("interruption"):
         node.interruptions += 1
     else:
@@ -163,29 +163,29 @@ def _enter_retryable(node: Node, payload: Mapping[str, Any]) -> None:
 
 
 def _registered(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
-    integrity = _record(payload.get("integrity"), Integrity)
+    integrity = record(payload.get("integrity"), Integrity)
     if integrity is None:
         integrity = Integrity("size+mtime", "", -1, event.ts, weak=True)
-    node_id = payload.get("produced_by_node")
     artifact = Artifact(
-        path=str(payload.get("path") or ""),
-        kind=str(payload.get("kind") or ""),
-        produced_by_node=node_id,
-        produced_by_invocation=payload.get("produced_by_invocation"),
+        path=text(payload.get("path")),
+        kind=text(payload.get("kind")),
+        produced_by_node=text_or_none(payload.get("produced_by_node")),
+        produced_by_invocation=text_or_none(payload.get("produced_by_invocation")),
         integrity=integrity,
-        status=str(payload.get("status") or "current"),
+        status=text(payload.get("status"), "current"),
         commit_event=event.seq,
-        repo=payload.get("repo"),
+        repo=text_or_none(payload.get("repo")),
     )
-    artifact_id = event.entity.id
-    state = replica.state
+    artifact_id, state = event.entity.id, replica.state
+    _restate(replica, artifact_id, "quarantined")  # ours never have one id twice
+    state.artifacts.pop(artifact_id, None)
     state.artifacts[artifact_id] = artifact
     if artifact.status != "quarantined":
         replica.paths[artifact.path] = artifact_id
-    for old in payload.get("supersedes") or ():
+    for old in texts(payload.get("supersedes")):
         _restate(replica, old, f"superseded(by:{artifact_id})")
-    if node_id in state.nodes:
-        _attach(state.nodes[node_id], artifact_id)
+    if artifact.produced_by_node in state.nodes:
+        _attach(state.nodes[artifact.produced_by_node], artifact_id)
 
 
 def _restate(replica: Replica, artifact_id: str, status: str, path: str | None = None) -> None:
@@ -196,9 +196,10 @@ def _restate(replica: Replica, artifact_id: str, status: str, path: str | None =
     if path is not None and path != old.path:
         new = msgspec.structs.replace(new, path=path, origin=old.path)
     replica.state.artifacts[artifact_id] = new
-    freed = status == "quarantined" or new.path != old.path
-    if freed and replica.paths.get(old.path) == artifact_id:
+    if replica.paths.get(old.path) == artifact_id:
         del replica.paths[old.path]
+    if status != "quarantined":
+        replica.paths[new.path] = artifact_id
 
 
 def _attach(node: Node, artifact_id: str) -> None:
@@ -208,83 +209,82 @@ def _attach(node: Node, artifact_id: str) -> None:
 
 def _amendment(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
     state, op = replica.state, payload.get("op")
-    target = str(payload.get("target") or event.entity.id)
+    target = text(payload.get("target"), event.entity.id)
+    node, after = state.nodes.get(target), payload.get("after")
     if op == "add_node":
-        after = payload.get("after")
-        if isinstance(after, Mapping) and target not in state.nodes:
+        if isinstance(after, Mapping) and node is None:
             _add_node(replica, target, after, event)
     elif op == "amend_node":
-        node = state.nodes.get(target)
-        after = payload.get("after")
         if node is not None and isinstance(after, Mapping):
             _amend_node(replica, node, after, event)
     elif op == "attach_artifact":
-        node = state.nodes.get(target)
         if node is not None:
-            _attach(node, str(payload.get("artifact")))
+            _attach(node, text(payload.get("artifact")))
     elif op == "quarantine_artifact":
-        _restate(replica, target, "quarantined", payload.get("moved_to"))
-        node = state.nodes.get(str(payload.get("node")))
+        _restate(replica, target, "quarantined", text_or_none(payload.get("moved_to")))
+        node = state.nodes.get(text(payload.get("node")))
         if node is not None:
             node.artifacts = tuple(name for name in node.artifacts if name != target)
     elif op == "supersede_artifact":
-        _restate(replica, target, f"superseded(by:{payload.get('by')})", payload.get("moved_to"))
+        status = f"superseded(by:{text(payload.get('by'))})"
+        _restate(replica, target, status, text_or_none(payload.get("moved_to")))
 
 
 def _add_node(replica: Replica, node_id: str, after: Mapping[str, Any], event: Event) -> None:
-    node = _record({**after, "node_id": node_id}, Node)
+    node = record({**after, "node_id": node_id}, Node)
     if node is None:
-        node = Node(node_id, str(after.get("title") or node_id), Spec(draft=True))
+        node = Node(node_id, text(after.get("title"), node_id), Spec(draft=True))
     node.notes_ref = node.notes_ref or event.ref
+    node.deps = tuple(dict.fromkeys(node.deps))
     replica.state.nodes[node_id] = node
     for dep in node.deps:
         replica.dependents.setdefault(dep, []).append(node_id)
-    predecessor = replica.state.nodes.get(str(after.get("successor_of")))
+    predecessor = replica.state.nodes.get(text(after.get("successor_of")))
     if predecessor is not None:
         predecessor.successors = (*predecessor.successors, node_id)
 
 
+_AMENDED: Final = ("title", "priority", "verification_level", "resume_policy", "effect", "spec")
+
+
 def _amend_node(replica: Replica, node: Node, after: Mapping[str, Any], event: Event) -> None:
-    old_deps = node.deps
-    for field in ("title", "priority", "verification_level", "resume_policy", "effect", "method"):
-        if field in after:
-            setattr(node, field, after[field])
-    if "method" in after:
-        node.method_strikes = 0
-    spec = _record(after.get("spec"), Spec)
-    if spec is not None:
-        node.spec = spec
-    if "deps" in after:
-        node.deps = tuple(after["deps"])
-        for dep in old_deps:
-            if dep not in node.deps:
-                replica.dependents[dep].remove(node.node_id)
-        for dep in node.deps:
-            if dep not in old_deps:
-                replica.dependents.setdefault(dep, []).append(node.node_id)
     node.amended_by = (*node.amended_by, event.ref)
+    amended = record({**msgspec.to_builtins(node), **after, "node_id": node.node_id}, Node)
+    if amended is None:
+        return
+    for field in _AMENDED:
+        setattr(node, field, getattr(amended, field))
+    old_deps = node.deps
+    node.deps = tuple(dict.fromkeys(amended.deps))
+    for dep in old_deps:
+        if dep not in node.deps:
+            replica.dependents[dep].remove(node.node_id)
+    for dep in node.deps:
+        if dep not in old_deps:
+            replica.dependents.setdefault(dep, []).append(node.node_id)
 
 
 def _decision(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
     state, op = replica.state, payload.get("op")
     state.decisions += 1
     if op == "ask":
-        question_id = str(payload.get("question_id") or event.ref)
+        question_id = text(payload.get("question_id"), event.ref)
         state.questions[question_id] = Question(
             question_id,
-            str(payload.get("question") or ""),
-            payload.get("node"),
+            text(payload.get("question")),
+            text_or_none(payload.get("node")),
             event.ref,
-            tuple(str(option) for option in payload.get("options") or ()),
-            str(payload.get("default") or ""),
+            texts(payload.get("options")),
+            text(payload.get("default")),
         )
     elif op == "answer":
-        state.questions.pop(str(payload.get("question_id")), None)
+        state.questions.pop(text(payload.get("question_id")), None)
     elif op in ("method", "retry"):
-        node = state.nodes.get(str(payload.get("node")))
+        node = state.nodes.get(text(payload.get("node")))
         if node is not None:
-            node.method = str(payload.get("method") or node.method)
-            node.method_strikes = 0
+            method = text(payload.get("method"), node.method)
+            if method != node.method:
+                node.method, node.method_strikes = method, 0
             _close_questions(state, node.node_id)
 
 
@@ -294,44 +294,35 @@ def _close_questions(state: State, node_id: str) -> None:
 
 
 def _goal_amended(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
-    replica.state.goal_amendments += 1
-    replica.state.goal_statement = str(payload.get("new") or replica.state.goal_statement)
+    state = replica.state
+    state.goal_amendments += 1
+    state.goal_statement = text(payload.get("new"), state.goal_statement)
 
 
 def _steering(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
-    replica.state.steering[str(payload.get("id") or event.entity.id)] = event.ref
+    replica.state.steering[text(payload.get("id"), event.entity.id)] = event.ref
 
 
 def _note(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
     op = payload.get("op")
     if op == "hint":
-        replica.state.next_hint = str(payload.get("text") or "")
+        replica.state.next_hint = text(payload.get("text"))
     elif op == "source":
-        replica.state.source = dict(payload.get("source") or {})
+        replica.state.source = mapping(payload.get("source"))
 
 
 def _heartbeat(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
-    contract = replica.state.contracts.get(str(payload.get("invocation")))
+    contract = replica.state.contracts.get(text(payload.get("invocation")))
     if contract is not None:
-        contract.last_beat_at = payload.get("at")
+        contract.last_beat_at = number(payload.get("at"))
         if contract.expires_at is not None:
-            contract.expires_at = payload.get("expires_at", contract.expires_at)
+            contract.expires_at = number(payload.get("expires_at")) or contract.expires_at
 
 
 def _receipt(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
-    node = replica.state.nodes.get(str(payload.get("node") or event.entity.id))
+    node = replica.state.nodes.get(text(payload.get("node"), event.entity.id))
     if node is not None:
-        node.receipt = str(payload.get("id") or event.ref)
-
-
-def _record(raw: object, kind: type[T]) -> T | None:
-    """A typed record from a payload, or None when others wrote it in a way we cannot read."""
-    if not isinstance(raw, Mapping):
-        return None
-    try:
-        return msgspec.convert(raw, kind, strict=False)
-    except msgspec.ValidationError:
-        return None
+        node.receipt = text(payload.get("id"), event.ref)
 
 
 _FOLDS: Final[dict[str, Callable[[Replica, Event, Mapping[str, Any]], None]]] = {

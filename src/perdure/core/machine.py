@@ -79,8 +79,11 @@ def _not_held(state: State, node: Node, payload: Mapping[str, Any]) -> str:
 def _may_start(state: State, node: Node, payload: Mapping[str, Any]) -> str:
     if node.spec.draft:
         return "its spec is a draft"
-    if node.effect == "S3" and node.receipt is not None:
-        return "its external effect has already happened (receipt on record)"
+    if node.effect == "S3" and not {"*", node.node_id} & set(state.standing_authorities):
+        return (
+            "its effect is S3 (external, not repeatable), which takes an authority recorded when"
+            " the task was created"
+        )
     return _deps_done(state, node, payload) or _not_held(state, node, payload)
 
 
@@ -92,6 +95,21 @@ def _may_retry(state: State, node: Node, payload: Mapping[str, Any]) -> str:
             " (FSN-3: change the method or ask)"
         )
     return _may_start(state, node, payload)
+
+
+def _can_be_redone(state: State, node: Node, payload: Mapping[str, Any]) -> str:
+    if node.method_strikes + 1 >= retry_budget(state, node):
+        return f"method {node.method!r} is out of strikes, so N08 is left (FSN-3)"
+    return ""
+
+
+def _replanned(state: State, node: Node, payload: Mapping[str, Any]) -> str:
+    cited = payload.get("amendment")
+    failed_at = int((node.state_ref or "J-0").removeprefix("J-"))
+    since = [ref for ref in node.amended_by if int(ref.removeprefix("J-")) > failed_at]
+    if cited not in since:
+        return f"{cited!r} is no amendment of it since it failed"
+    return _deps_done(state, node, payload)
 
 
 NODE_EDGES: Final = (
@@ -106,14 +124,14 @@ NODE_EDGES: Final = (
     Edge("N06", "VERIFYING", "DONE", "verification passed on evidence",
          ("verifier", "checks", "artifacts"), _not_held),
     Edge("N07", "VERIFYING", "RETRYABLE", "verification failed and can be redone",
-         ("diagnosis", "attempt"), _always),
+         ("diagnosis", "attempt"), _can_be_redone),
     Edge("N08", "VERIFYING", "QUARANTINED", "verification failed for good or out of strikes",
          ("manifest",), _always),
     Edge("N09", "BLOCKED", "READY", "the wake condition is met", ("wake_evidence",), _deps_done),
     Edge("N10", "BLOCKED", "CANCELLED", "cancelled while waiting", ("authority",), _always),
     Edge("N11", "RETRYABLE", "RUNNING", "a new contract is issued",
          ("contract", "executor", "budget"), _may_retry),
-    Edge("N12", "RETRYABLE", "READY", "replanned", ("amendment",), _deps_done),
+    Edge("N12", "RETRYABLE", "READY", "replanned", ("amendment",), _replanned),
     Edge("N13", "READY", "QUARANTINED", "obsolete after a replan", ("replacement",), _always),
     *(
         Edge("N15", source, "CANCELLED", "the authority cancels", ("decision",), _always)

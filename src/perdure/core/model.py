@@ -228,6 +228,8 @@ class State(Record, msgspec.Struct):
     updated_at: str = ""
     policies: Policies = Policies()
     people: dict[str, Any] = {}
+    standing_authorities: tuple[str, ...] = ()
+    """Nodes whose external effect (S3) was allowed when the task was created; ``*`` is all."""
     source: dict[str, Any] = {}
     """Where the task came from: the task file's content hash."""
     nodes: dict[str, Node] = {}

@@ -46,8 +46,11 @@ def fill_payload(
         payload.setdefault("report", evidence[0] if evidence else "claim")
     elif edge.id in ("N04", "N07"):
         payload.setdefault("attempt", node.attempts + 1)
+        payload.pop("interruption", None)  # not the caller's to say: it would be no strike
     elif edge.id == "N09" and evidence:
         payload.setdefault("wake_evidence", evidence[0])
+    elif edge.id == "N12" and evidence:
+        payload.setdefault("amendment", evidence[0])
     elif edge.id == "N15" and evidence:
         payload.setdefault("decision", evidence[0])
     elif edge.id == "N10" and evidence:
@@ -91,5 +94,5 @@ def transition(
     evidence: tuple[str, ...],
 ) -> Draft:
     """The event of one move."""
-    moved = {"from": edge.source, "to": edge.target, "edge": edge.id, **payload}
-    return Draft("STATE_TRANSITION", "node", node.node_id, moved, evidence)
+    move = {"from": edge.source, "to": edge.target, "edge": edge.id}
+    return Draft("STATE_TRANSITION", "node", node.node_id, {**move, **payload, **move}, evidence)

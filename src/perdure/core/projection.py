@@ -19,7 +19,7 @@ from perdure.core.model import CLOSED_STATES, State, frontier_snapshot_max
 
 _SUM_KEY: Final = b',"sum":"'
 _SUM_TAIL_BYTES: Final = 27  # ,"sum":"0123456789abcdef"}\n
-_AS_OF: Final = re.compile(rb',"as_of":\{"seq":(\d+),"offset":(\d+),"h":"([0-9a-f]{16})"\}\Z')
+_AS_OF: Final = re.compile(rb'[,{]"as_of":\{"seq":(\d+),"offset":(\d+),"h":"([0-9a-f]{16})"\}\Z')
 
 
 class AsOf(NamedTuple):

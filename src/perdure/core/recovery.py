@@ -153,7 +153,8 @@ def finish_plan(plan: Plan, before: State, planned: Replica) -> tuple[Draft, ...
     if interrupted and before.fsm_task == "EXECUTING":
         moves.append(_task_move(before.task_id, "EXECUTING", "RECOVERING"))
     note: list[Draft] = []
-    if plan.repaired or plan.suspects or len(plan.found) > bool(drafts):
+    # Suspects alone are told to whoever opens, each time anew, and not journaled each time.
+    if plan.repaired or (drafts and len(plan.found) > 1):
         payload = {
             "op": "recovered",
             "text": "recovered",
@@ -316,5 +317,7 @@ def register_fragment(fragment: Fragment) -> Draft:
         "status": "quarantined",
         "what": fragment.what,
     }
-    artifact_id = f"F-{fragment.sha256[:16]}"
+    # Named like its file, which is unique: the same bytes may be torn off at two places.
+    name = fragment.path.rpartition("/")[2].removesuffix(".bin")
+    artifact_id = f"F-{name.removeprefix('journal-tail-')}"[:64]
     return Draft("ARTIFACT_REGISTERED", "artifact", artifact_id, payload, (fragment.path,))

@@ -84,6 +84,7 @@ def _work_order(
             f"Write only below {scope}/ and tmp/.",
             "Write a skeleton first, then fill it in, so that little is lost when work stops.",
             "Needing more authority than this grants means asking, not taking.",
+            *_effect_constraints(node),
             *spec.constraints,
         ],
         "budget": budget,
@@ -99,11 +100,20 @@ def _work_order(
     }
 
 
+def _effect_constraints(node: Node) -> list[str]:
+    if node.effect != "S3":
+        return []
+    if node.receipt is not None:
+        return [f"The external effect has happened (receipt {node.receipt}): do not repeat it."]
+    return ["Record a RECEIPT right after the external effect, before anything else."]
+
+
 def environment_for(engine: Engine, node: Node) -> dict[str, str]:
     """What a node's command and its check scripts find in their environment.
 
     ``PERDURE_WORKSPACE``, ``PERDURE_SCOPE``, ``PERDURE_CONTRACT`` and ``PERDURE_TASK_DIR`` (the
-    directory of the task file) are absolute; ``env`` of the spec comes last.
+    directory of the task file) are absolute; ``PERDURE_RECEIPT`` is not empty when an external effect
+    has happened and must not be repeated; ``env`` of the spec comes last.
     """
     layout, state = engine.layout, engine.replica.state
     invocation = node.invocation or ""
@@ -116,6 +126,7 @@ def environment_for(engine: Engine, node: Node) -> dict[str, str]:
         "PERDURE_SCOPE": layout.node_scope(node.node_id),
         "PERDURE_INVOCATION": invocation,
         "PERDURE_CONTRACT": layout.contract(invocation) if invocation else "",
+        "PERDURE_RECEIPT": node.receipt or "",
         "PERDURE_TASK_DIR": posixpath.normpath(posixpath.join(layout.root, task_dir or ".")),
         **node.spec.env,
     }

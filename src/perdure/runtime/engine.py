@@ -251,7 +251,7 @@ class Engine:
     def _append(self, drafts: Sequence[Draft], op: str | None) -> tuple[Event, ...]:
         """Commit the drafts, and in the same commit what was set aside and not yet recorded."""
         self._check_usable()
-        fragments, self.fragments = self.fragments, []
+        fragments = self.fragments
         commit = encode_commit(
             self.journal.tip,
             [*drafts, *map(register_fragment, fragments)] if fragments else drafts,
@@ -266,6 +266,7 @@ class Engine:
         except StorageError as error:
             self._broken = error
             raise
+        self.fragments = []
         return commit.events
 
     @property

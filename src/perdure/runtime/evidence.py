@@ -194,6 +194,13 @@ def verify_node(engine: Engine, node: Node) -> Verdict:
             rule="VR-1",
             fix="Let an auditor or a person judge it, or have the sponsor lower the level.",
         )
+    if node.effect == "S3" and node.receipt is None:
+        raise EvidenceError(
+            f"{node.node_id} has an external effect (S3) and no receipt for it.",
+            code="receipt_missing",
+            rule="C-S3",
+            fix="Journal a RECEIPT event that names the node and the proof.",
+        )
     items = [_item_for(engine, name) for name in _current(engine, node)]
     missing = missing_outputs(engine, node)
     if missing or (not items and node.spec.outputs != ()):

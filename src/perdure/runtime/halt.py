@@ -66,6 +66,7 @@ class HaltRuntime:
         actor: str = "coordinator:main",
         policies: Policies | None = None,
         people: Mapping[str, Any] | None = None,
+        standing_authorities: Iterable[str] = (),
         source: Mapping[str, Any] | None = None,
         world: World | None = None,
         take_over_sessions: bool = True,
@@ -80,6 +81,7 @@ class HaltRuntime:
                 tier,
                 policies or Policies(),
                 dict(people or {}),
+                tuple(standing_authorities),
                 dict(source or {}),
             )
         engine = Engine(os.path.abspath(os.fspath(workspace)), world or real_world(), actor)

@@ -92,6 +92,7 @@ def run_task(
         actor=actor,
         policies=task.policies,
         people=task.people,
+        standing_authorities=task.standing_authorities,
         source=source_of(task, workspace),
         world=world or real_world(),
         take_over_sessions=False,
@@ -114,3 +115,27 @@ def run_task(
         return data
     finally:
         runtime.close()
+
+
+def run_file(
+    path: str,
+    *,
+    directory: str | None,
+    start_dir: str,
+    environ: Mapping[str, str],
+    jobs: int,
+    actor: str,
+    emit: Callable[[Data], None],
+    on_loop: Callable[[Callable[[int], None]], None],
+) -> Data:
+    """Read a task file, find or make its workspace and drive it there: the whole of ``run``.
+
+    ``path`` is relative to the current directory. Nothing is created before the file has been
+    validated whole. For the rest see :func:`run_task`.
+    """
+    world = real_world()
+    task = read_task_file(path, world)
+    workspace = locate_run(directory, start_dir, environ, task, world)
+    return run_task(
+        workspace, task, jobs=jobs, actor=actor, world=world, emit=emit, on_loop=on_loop
+    )

@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
-from perdure.errors import FencedError, LeaseHeldError, invariant
+from perdure.errors import FencedError, LeaseHeldError, StorageError, invariant
 from perdure.ports import Clock, Disk, FileStat, Processes, ProcessIdentity, ProcessState
 
 Standing = Literal["free", "released", "damaged", "ours", "dead", "stopped", "expired", "held"]
@@ -150,10 +150,17 @@ class LeaseFile:
     def release(self, lease: Lease) -> None:
         """Give it back, so that the next acquisition is no takeover; harmless when it is not ours.
 
-        Not durable: lost in a power cut, it is the lease of another boot.
+        Not durable: lost in a power cut, it is the lease of another boot. Where it cannot be
+        written, as on a full disk, the file is removed: its process may live long, and the
+        journal has every epoch that anything was committed under.
         """
-        if self.is_current(lease.epoch):
+        if not self.is_current(lease.epoch):
+            return
+        try:
             self._write(msgspec.structs.replace(lease, released=True), durable=False)
+        except StorageError:
+            self._disk.unlink(self._path, durable=False)
+            self._remember(None, None)
 
     def is_current(self, epoch: int) -> bool:
         """Whether the file still gives this epoch to its holder: one look at its stat.

@@ -77,7 +77,9 @@ class Story:
     def conclude(self, node_id: str, *, passed: bool = True) -> list[Event]:
         artifacts = dict.fromkeys(self.node(node_id).artifacts, "ab" * 32)
         diagnosis = "" if passed else "exists: it is not there"
-        verdict = c.Verdict(passed, "verifier:v1", "V1", ({"passed": passed},), artifacts, diagnosis)
+        verdict = c.Verdict(
+            passed, "verifier:v1", "V1", ({"passed": passed},), artifacts, diagnosis
+        )
         return self.do(c.MoveNode(node_id, "DONE", verdict=verdict))
 
     def finish(self, node_id: str) -> list[Event]:

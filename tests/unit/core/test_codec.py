@@ -29,10 +29,14 @@ def note(text: str = "x") -> Draft:
 
 
 def commit(tip: ChainTip, *drafts: Draft, op: str | None = None) -> Commit:
-    return encode_commit(tip, drafts, ts="2027-01-15T08:00:00.000+00:00", actor="a:b", epoch=3, op=op)
+    return encode_commit(
+        tip, drafts, ts="2027-01-15T08:00:00.000+00:00", actor="a:b", epoch=3, op=op
+    )
 
 
-def scan(data: bytes, tip: ChainTip = EMPTY_TIP, *, size: int = 1 << 20) -> tuple[Scan, list[Event]]:
+def scan(
+    data: bytes, tip: ChainTip = EMPTY_TIP, *, size: int = 1 << 20
+) -> tuple[Scan, list[Event]]:
     found = Scan(tip)
     chunks = (data[at : at + size] for at in range(0, len(data), size))
     return found, [event for events in found.commits(chunks) for event in events]

@@ -93,7 +93,14 @@ def test_a_deep_chain_and_a_wide_diamond_are_no_trouble() -> None:
 
 def test_a_cycle_in_somebody_elses_graph_does_not_hang() -> None:
     state = State(task_id="T", created="now")
-    for name, deps in {"a": ("b",), "b": ("a",), "s": ("s",), "x": (), "y": ("a",), "z": ()}.items():
+    for name, deps in {
+        "a": ("b",),
+        "b": ("a",),
+        "s": ("s",),
+        "x": (),
+        "y": ("a",),
+        "z": (),
+    }.items():
         state.nodes[name] = Node(name, "x", Spec(), deps=deps)
     assert frontier(Replica(state)) == ["x", "z"]
 

@@ -95,7 +95,9 @@ def test_a_node_is_startable_when_it_rests_its_deps_are_done_and_nothing_holds_i
     story = Story()
     for number, state in enumerate(NODE_STATES):
         story.bring_to(f"N{number}", state)
-    names = [n.node_id for n in story.replica.state.nodes.values() if startable(story.replica.state, n)]
+    names = [
+        n.node_id for n in story.replica.state.nodes.values() if startable(story.replica.state, n)
+    ]
     assert [story.state_of(name) for name in names] == ["PENDING", "READY", "RETRYABLE"]
 
 

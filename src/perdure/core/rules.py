@@ -1,0 +1,87 @@
+"""The rules that errors, audits and tests cite, each in one line.
+
+Job: ``perdure explain RULE``. Invariants: every rule id that an error of perdure carries has an
+entry here, or is a row of the tables in ``machine``; what an edge says is made from its row, so the
+explanation cannot differ from what is enforced. It enforces nothing itself.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from perdure.core.lookup import near
+from perdure.core.machine import NODE_EDGES, RC1, TASK_EDGES
+from perdure.errors import NotFoundError
+
+RULES: Final[Mapping[str, str]] = {
+    "A-4": "The result of every check is recorded with its inputs and method; a bare score is none.",
+    "AR-1": "A file is written and synced, read back and hashed, and only then registered.",
+    "AR-2": "A superseded artifact keeps its bytes and its entry; nothing is deleted.",
+    "AR-3": "The content of a registered path is frozen; new content needs a new id and a new path.",
+    "AX-3": "A self-report proves nothing: what counts is what the runtime reads from the disk.",
+    "C-CONTRACT": "A contract is complete and of bounded size, and on disk before work under it.",
+    "C-S3": "An external effect that cannot be repeated is never tried again without its receipt.",
+    "D2": "A workspace holds exactly one task, with one id, and is created once.",
+    "D4": "The graph has no cycles, has a limited size, and is extended but never cut.",
+    "FR-1": "Work starts from the frontier and from nowhere else.",
+    "FR-2": "After steering that changes goals the frontier is computed again before the next start.",
+    "FSN-1": "A node moves only along the edges N01 to N15.",
+    "FSN-2": "A node at work has exactly one contract and one executor.",
+    "FSN-3": "A method that has used up its retry budget is not tried again: change it, or ask.",
+    "FSN-4": "A claim of completion changes nothing else; only N06 makes dependents ready.",
+    "FST-1": "The task moves only along T01 to T12; after any stop the way on is through recovery.",
+    "FST-3": "An archived task is finished for good and takes no further work.",
+    "INV-2": "The journal is the one source of truth; everything computed from it can be rebuilt.",
+    "INV-6": "Nothing advances without evidence, and above V0 the verifier is never the producer.",
+    "J-1": "The journal is append-only; committed history is never repaired silently.",
+    "J-4": "Sequence numbers come from the journal's end, read under the lock before each commit.",
+    "PD-J1": "DONE needs every named output on disk now, registered, and with its checksum.",
+    "PL-4": "Paths are relative and stay inside the workspace; some names belong to the runtime.",
+    "R6": "Recovery checks the state it plans; where that does not hold it changes nothing.",
+    "RT-1": "In a troubled environment a cheap probe comes before a retry.",
+    "RT-2": "Strikes count per method: a new method starts at none, the node's total stays.",
+    "RT-3": "A missed heartbeat is a suspicion; output that arrives later is still verified.",
+    "TG-1": "A spec is frozen when work on it begins, and changes only by an amendment.",
+    "TG-3": "A new node gets an id that no node has had.",
+    "VR-0": "A verdict records how independent of the work it really was.",
+    "VR-1": "A verdict short of the level the spec asks for is not a pass.",
+    "lease": "One coordinator at a time; others leave messages, and one whose epoch is over is fenced.",
+}  # fmt: skip
+
+_N14: Final = (
+    "QUARANTINED: nothing leaves quarantine. Its successors are new nodes that point back to it."
+)
+
+
+def rule_ids() -> list[str]:
+    """Every id that can be explained, edges first."""
+    edges = dict.fromkeys(edge.id for edge in (*NODE_EDGES, *TASK_EDGES))
+    return [*sorted([*edges, "N14"]), RC1.id, *sorted(RULES)]
+
+
+def explain_rule(typed: str) -> dict[str, Any]:
+    """What a rule id means, whatever its case. Raises NotFoundError with near misses."""
+    by_key = {name.casefold(): name for name in rule_ids()}
+    name = by_key.get(typed.casefold())
+    if name is None:
+        raise NotFoundError(
+            f"there is no rule {typed!r}.",
+            code="unknown_rule",
+            fix="`perdure explain` lists them all.",
+            suggestions=near(typed, by_key.values()),
+        )
+    return {"rule": name, "meaning": meaning_of(name)}
+
+
+def meaning_of(name: str) -> str:
+    """One line for a rule id of :func:`rule_ids`."""
+    if name in RULES:
+        return RULES[name]
+    if name == "N14":
+        return _N14
+    moves = [edge for edge in (*NODE_EDGES, RC1) if edge.id == name]
+    if moves:
+        sources = " or ".join(edge.source for edge in moves)
+        carries = ", ".join(moves[0].required)
+        return f"{sources} -> {moves[0].target}: {moves[0].meaning}; the event carries {carries}."
+    row = next(edge for edge in TASK_EDGES if edge.id == name)
+    return f"{row.source} -> {row.target}: {row.meaning}."

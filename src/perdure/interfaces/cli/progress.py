@@ -1,0 +1,136 @@
+"""How a run looks while it goes on: lines, bars on a terminal, or JSON.
+
+Job: render the events of a run as they happen. Invariants: each event is flushed at once; output
+that nobody reads any more is given up and the run is not. It decides nothing.
+"""
+
+import time
+from typing import Any
+
+from perdure.interfaces.cli.output import plain, some, write_json, write_line
+from perdure.interfaces.cli.request import Data
+
+
+class Show:
+    """Renders the events of a run; this one as JSON, one object a line."""
+
+    broken = False
+    """Nobody reads the output any more."""
+
+    def event(self, event: Data) -> None:
+        """Show one event, now."""
+        if self.broken:
+            return
+        try:
+            self._show(event)
+        except BrokenPipeError:
+            self.broken = True
+
+    def _show(self, event: Data) -> None:
+        write_json(event)
+
+    def close(self) -> None:
+        """Nothing more comes."""
+
+
+class Lines(Show):
+    """One line of text an event, for logs, pipes and agents."""
+
+    def _show(self, event: Data) -> None:
+        for text in event_lines(event):
+            write_line(f"{time.strftime('%H:%M:%S')} {text}")
+
+
+class Bars(Show):
+    """Bars at the bottom of a terminal, one for the task and one for each node at work."""
+
+    def __init__(self) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[count]}", markup=False),
+            TimeElapsedColumn(),
+        )
+        self._overall = self._progress.add_task("task", total=None, count="")
+        self._nodes: dict[str, Any] = {}
+        self._progress.start()
+
+    def _show(self, event: Data) -> None:
+        for text in event_lines(event):
+            line = f"{time.strftime('%H:%M:%S')} {text}"
+            self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        kind, node = event["event"], str(event.get("node") or "")
+        if kind == "opened":
+            self._progress.update(self._overall, description=plain(event["task_id"]))
+        elif kind == "started":
+            self._nodes[node] = self._progress.add_task(f"  {node}", total=None, count="")
+        elif node in self._nodes and kind != "leftovers":
+            self._progress.remove_task(self._nodes.pop(node))
+        if "total" in event:
+            count = f"{event['done']}/{event['total']}"
+            self._progress.update(
+                self._overall, completed=event["done"], total=event["total"], count=count
+            )
+
+    def close(self) -> None:
+        """Leave the terminal as it was, with the last state of the bars on it."""
+        self._progress.stop()
+
+
+def show_for(as_json: bool, *, terminal: bool) -> Show:
+    """The way to show a run: JSON when asked for, bars on a terminal, else lines."""
+    if as_json:
+        return Show()
+    return Bars() if terminal else Lines()
+
+
+def event_lines(event: Data) -> list[str]:
+    """An event of the run loop as text; none for what the summary says anyway."""
+    kind = event["event"]
+    node = plain(event.get("node") or "")
+    if "outcome" in event:
+        return []
+    if kind == "opened":
+        return _opened(event)
+    if kind == "graph":
+        parts = [f"{len(event[name])} {name}" for name in ("added", "amended", "dropped")
+                 if event.get(name)]  # fmt: skip
+        return [f"graph {', '.join(parts)}"]
+    if kind == "started":
+        return [f"started {node} (attempt {event['attempt']})"]
+    if kind == "done":
+        return [f"done {node}  {event['done']}/{event['total']}"]
+    if kind == "failed":
+        return [plain(f"failed {node}: {event['why']} ({event['state']})", 400)]
+    if kind == "orphans_stopped":
+        return _orphans(event)
+    if kind == "leftovers":
+        names = [f"{name} ({pid})" for pid, name in event["processes"]]
+        return [plain(f"stopped what {node} left running: {some(names)}")]
+    if kind == "probe_failed":
+        return [plain(f"waiting to retry {node}: {event['why']}")]
+    if kind == "stopping":
+        how = "at once" if event["at_once"] else "at the next commit boundary"
+        return [f"stopping {how} (signal {event['signal']})"]
+    return [plain(f"{kind} {node} {event.get('state') or ''}".rstrip())]
+
+
+def _opened(event: Data) -> list[str]:
+    lines = [plain(f"task {event['task_id']} at {event['stable_position']}", None)]
+    lines += [plain(f"found {text}", 400) for text in event["found"]]
+    lines += [plain(f"repaired {text}", 400) for text in event["repaired"]]
+    if event["suspects"]:
+        lines.append(plain(f"files are not what was registered: {some(event['suspects'])}"))
+    return lines
+
+
+def _orphans(event: Data) -> list[str]:
+    lines = []
+    names = [f"{name} ({pid}, of {node})" for pid, name, node in event["processes"]]
+    lines.append(plain(f"stopped what a former run had left running: {some(names)}"))
+    if event["left"]:
+        left = [f"{name} ({pid}, of {node})" for pid, name, node in event["left"]]
+        lines.append(plain(f"could not stop {some(left)}; its node waits"))
+    return lines

@@ -1,0 +1,135 @@
+"""``run``: drive a task file and show how it goes.
+
+Job: signals, progress and the summary. Invariants: a signal asks the run to stop at a commit
+boundary; every event is printed as it happens; that nobody reads the output any more does not
+stop the work.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import click
+
+from perdure.interfaces.cli.output import field, fields, respond, some
+from perdure.interfaces.cli.progress import show_for
+from perdure.interfaces.cli.request import Data, Request
+from perdure.interfaces.cli.verb import verb
+from perdure.service.runs import run_file
+
+Interrupt = Callable[[int], None]
+
+
+@verb("run")
+@click.argument("file")
+@click.option("--jobs", type=click.IntRange(1), metavar="N",
+              help="Commands at once; else one for each processor.")  # fmt: skip
+@click.pass_obj
+def run_command(request: Request, file: str, jobs: int | None) -> int:
+    """Drive a task file; after any interruption the same line goes on.
+
+    The file is validated whole before anything runs. What a crash left is recovered first, also
+    processes that it left running; finished work is not done again. One Ctrl-C stops at a commit
+    boundary, a second one at once. Exits 0 finished, 10 a person is needed, 1 failed, 130 or 143
+    after a signal. The task is made in the .perdure beside FILE, or where -C says. With --json each
+    event is a line of JSON and the report comes last.
+
+    \b
+    Example:
+      perdure run task.yaml --jobs 4
+    """
+    show = show_for(request.json, terminal=_is_terminal(request))
+    with _signals_to_the_run() as on_loop:
+        try:
+            data = run_file(
+                file,
+                directory=request.directory,
+                start_dir=request.start_dir,
+                environ=request.environ,
+                jobs=jobs or _processors(),
+                actor=request.actor,
+                emit=show.event,
+                on_loop=on_loop,
+            )
+        finally:
+            show.close()
+    if not show.broken:
+        respond(request, data, _summary(request, data))
+    code: int = data["exit_code"]
+    return code
+
+
+def _is_terminal(request: Request) -> bool:
+    return sys.stdout.isatty() and request.environ.get("TERM") != "dumb"
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def _signals_to_the_run() -> Iterator[Callable[[Interrupt], None]]:
+    """Send SIGINT and SIGTERM to the run loop; what comes before there is one is kept for it."""
+    loops: list[Interrupt] = []
+    early: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if loops:
+            loops[0](number)
+        elif early:
+            raise KeyboardInterrupt
+        else:
+            early.append(number)
+
+    def on_loop(interrupt: Interrupt) -> None:
+        loops.append(interrupt)
+        for number in early:
+            interrupt(number)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield on_loop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_OUTCOMES = {
+    "finished": "finished",
+    "needs_person": "a person is needed",
+    "failed": "failed",
+    "paused": "paused",
+    "interrupted": "interrupted",
+}
+
+
+def _summary(request: Request, data: Data) -> list[str]:
+    counts = ", ".join(f"{count} {state}" for state, count in data["counts"].items())
+    lines = [f"{_OUTCOMES.get(data['outcome'], data['outcome'])}: {counts or 'no nodes'}"]
+    lines += fields("questions", [f"{name}: {text}" for name, text in data["questions"].items()])
+    lines += field("waiting", some(data["waiting"]))
+    lines += field("failed", some(data["failed"]))
+    lines += field("workspace", data["workspace"], None)
+    return lines + fields("then", _commands(request, data))
+
+
+def _commands(request: Request, data: Data) -> list[str]:
+    """What a person can do about it now."""
+    perdure = f"perdure -C {request.directory}" if request.directory else "perdure"
+    if data["outcome"] in ("paused", "interrupted"):
+        return ["run the same line again; it goes on from here"]
+    if data["outcome"] == "finished":
+        return []
+    commands = []
+    if data["questions"]:
+        commands.append(f"{perdure} retry NODE --reason TEXT   (answers the question about NODE)")
+    if data["waiting"]:
+        commands.append(f"{perdure} next   (work for a person or an agent)")
+    if data["failed"]:
+        commands.append(f"{perdure} show {data['failed'][0]}   (why it failed)")
+    return [*commands, f"{perdure} status"]

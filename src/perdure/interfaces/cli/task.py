@@ -1,0 +1,230 @@
+"""Commands about the task as a whole: where it stands, what is next, pause and resume.
+
+Job: parse, call the service, render. Invariants: the reading ones write nothing, ever.
+"""
+
+import click
+
+from perdure.interfaces.cli.output import (
+    acknowledge,
+    field,
+    fields,
+    plain,
+    record,
+    respond,
+    some,
+    table,
+)
+from perdure.interfaces.cli.request import Data, Request
+from perdure.interfaces.cli.verb import verb
+from perdure.service.tasks import init_task
+
+
+@verb("init")
+@click.argument("task_id")
+@click.option("--goal", default="", metavar="TEXT", help="What the task is for, in a sentence.")
+@click.option("--tier", type=click.IntRange(0, 2), default=1, show_default=True,
+              help="How much is recorded; 1 suits nearly everything.")  # fmt: skip
+@click.pass_obj
+def init_command(request: Request, task_id: str, goal: str, tier: int) -> None:
+    """Create a task and make it the current one.
+
+    It is made in .perdure/tasks/TASK_ID here (or in the nearest .perdure upward), or in the
+    directory that -C or PERDURE_WORKSPACE names. Its journal is on disk, whole, before this
+    returns. Exits 4 where there is a task already.
+
+    \b
+    Example:
+      perdure init survey --goal "Survey the standard library"
+    """
+    data = init_task(
+        request.named_directory, request.start_dir, task_id, goal=goal, tier=tier,
+        actor=request.actor,
+    )  # fmt: skip
+    acknowledge(request, data, [f"task {task_id} in {plain(data['workspace'], None)}"])
+
+
+@verb("status")
+@click.option("--limit", type=click.IntRange(0), default=1_000, show_default=True, metavar="N",
+              help="List at most N nodes; the counts are always complete.")  # fmt: skip
+@click.pass_obj
+def status_command(request: Request, limit: int) -> None:
+    """Show where the task stands.
+
+    Its state, what is done, at work and stuck, what may start, who coordinates, and which files are
+    not what was registered. Writes nothing; needs no lease.
+
+    \b
+    Example:
+      perdure status
+      perdure status --json --limit 20
+    """
+    data = request.service().status(limit=limit)
+    respond(request, data, _status_lines(data))
+
+
+def _status_lines(data: Data) -> list[str]:
+    counts: dict[str, int] = data["counts"]
+    lines = [
+        f"task {data['task_id']}: {data['fsm_task']} at J-{data['seq_last']},"
+        f" {counts.get('DONE', 0)} of {data['total']} done"
+    ]
+    lines += field("goal", data["goal"])
+    lines += field("nodes", ", ".join(f"{count} {state}" for state, count in counts.items()))
+    working = [f"{item['node']} ({item['executor']})" for item in data["running"]]
+    lines += fields("at work", working)
+    lines += field("may start", some(data["frontier"]))
+    stuck = [f"{item['node']} is {item['state']}: {item['why']}" for item in data["stuck"]]
+    lines += fields("stuck", stuck)
+    lines += fields("questions", [f"{name}: {text}" for name, text in data["questions"].items()])
+    broken = [f"{name} {text}" for name, text in data["integrity"].items()]
+    well = f"{data['artifacts']} registered, all as registered" if data["artifacts"] else ""
+    lines += fields("files", broken) or field("files", well)
+    owner = data["coordinator"]
+    lines += field("run by", f"{owner['holder']}, pid {owner['pid']}" if owner else "nobody now")
+    lines += field("hint", data["next_hint"])
+    return lines + field("workspace", data["workspace"], None)
+
+
+@verb("ready")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N",
+              help="How many to list.")  # fmt: skip
+@click.option("--after", metavar="NODE", help="Go on behind this node of the last page.")
+@click.pass_obj
+def ready_command(request: Request, limit: int, after: str | None) -> None:
+    """List the nodes that may start now, best first.
+
+    Work starts from this list and from nowhere else (FR-1). The order is total: two callers see
+    the same list. Writes nothing.
+
+    \b
+    Example:
+      perdure ready --limit 5
+    """
+    data = request.service().ready(limit=limit, after=after)
+    respond(request, data, _ready_lines(data))
+
+
+def _ready_lines(data: Data) -> list[str]:
+    rows = []
+    for item in data["ready"]:
+        again = f" (attempt {item['attempt']})" if item["attempt"] > 1 else ""
+        rows.append((item["node"], f"{plain(item['title'])}{again}"))
+    if not rows:
+        return ["nothing may start; `perdure status` says why"]
+    more = [f"more: perdure ready --after {data['next']}"] if data["next"] else []
+    return table(rows) + more
+
+
+@verb("next")
+@click.pass_obj
+def next_command(request: Request) -> None:
+    """Show the one thing to do next, with the commands for it.
+
+    What to do, where to write, how it will be checked, and why the last attempt failed. Short
+    enough for an agent to read at every step. Writes nothing.
+
+    \b
+    Example:
+      perdure next
+    """
+    data = request.service().next()
+    respond(request, data, _next_lines(data))
+
+
+def _next_lines(data: Data) -> list[str]:
+    if data["node"] is None:
+        lines = [f"nothing to start: {data['why']}"]
+        lines += field("open", ", ".join(data["open"]))
+        stuck = [f"{item['node']} is {item['state']}: {item['why']}" for item in data["stuck"]]
+        return lines + fields("stuck", stuck)
+    lines = [f"{data['node']}: {plain(data['title'])}"]
+    lines += field("goal", data["goal"], None)
+    lines += field("write to", data["scope"])
+    outputs = data["outputs"]
+    lines += field("outputs", "none" if outputs == [] else ", ".join(outputs or ()))
+    lines += fields("accept", data["accept"])
+    lines += fields("inputs", data["inputs"])
+    if data["attempt"] > 1:
+        lines += field("attempt", data["attempt"])
+        lines += field("last time", data["last_failure"], None)
+    lines += fields("then", data["commands"])
+    others = data["others_ready"]
+    return lines + field("also ready", f"{others} more (perdure ready)" if others else "")
+
+
+@verb("show")
+@click.argument("ref", metavar="ID")
+@click.pass_obj
+def show_command(request: Request, ref: str) -> None:
+    """Show one node, artifact, question, contract or event.
+
+    ID may be cut to a unique beginning; an event is named J-42. Exits 3 with near misses when
+    there is no such thing. Writes nothing.
+
+    \b
+    Example:
+      perdure show N1
+      perdure show J-42
+    """
+    data = request.service().show(ref)
+    respond(request, data, record(data))
+
+
+@verb("pause", writes=True)
+@click.option("--reason", default="", metavar="TEXT", help="Why, for whoever resumes it.")
+@click.pass_obj
+def pause_command(request: Request, reason: str) -> None:
+    """Suspend the task at the next commit boundary.
+
+    Nothing new starts; what is at work is finished first. A running `perdure run` stops by itself
+    and exits 10. Exits 4 while somebody has a node at work by hand.
+
+    \b
+    Example:
+      perdure pause --reason "the machine is needed"
+    """
+    data = request.call("pause", {"reason": reason})
+    lines = ["pausing: what is at work is finished first"] if data.get("pausing") else []
+    acknowledge(request, data, lines)
+
+
+@verb("resume")
+@click.pass_obj
+def resume_command(request: Request) -> int:
+    """Recover after any interruption and say what may run.
+
+    Takes the lease, repairs what a crash left and proves the workspace consistent; running it again
+    finds nothing to do. Exits 0 only when something may run, so `perdure resume && start-agent` is
+    safe; 1 when files are not what was registered, 10 when a person is needed, 11 when the task is
+    finished.
+
+    \b
+    Example:
+      perdure resume && perdure next
+    """
+    data = request.service().resume()
+    respond(request, data, _resume_lines(data))
+    code: int = data["exit_code"]
+    return code
+
+
+_RESUMED = {
+    0: "something may run",
+    1: "files are not what was registered",
+    10: "nothing may run until a person acts",
+    11: "it is finished",
+}
+
+
+def _resume_lines(data: Data) -> list[str]:
+    code = data["exit_code"]
+    lines = [f"task {data['task_id']} at {data['stable_position']}: {_RESUMED[code]}"]
+    lines += fields("found", data["found"] or ["nothing to repair"])
+    lines += fields("repaired", data["repaired"])
+    lines += field("suspect", some(data["suspects"]))
+    lines += field("may start", some(data["frontier"]))
+    lines += fields("questions", [f"{name}: {text}" for name, text in data["questions"].items()])
+    lines += field("hint", data["hint"])
+    follow = {0: "perdure next", 1: "perdure verify", 10: "perdure status"}
+    return lines + field("then", follow.get(code, ""))

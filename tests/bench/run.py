@@ -1,0 +1,175 @@
+"""The benchmarks: ratios against a limit that is measured beside them, in the same run.
+
+``python tests/bench/run.py [--quick] [--json FILE] [--dir DIR] [--only WORD]``. Prints each figure
+with its target and never fails on one: times are judged by people. Needs POSIX and the package
+installed (``make bench`` sees to that); docs/performance.md says what the figures mean.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import commits
+import opening
+import processes
+import queries
+from measure import Figure, file_system
+from workspaces import make_workspace
+
+import perdure
+
+
+class Plan(NamedTuple):
+    """How much is measured."""
+
+    events: int
+    node_counts: tuple[int, ...]
+    short_rounds: int
+    """Of 25 or so commits, 10 ms: the noise of a machine changes faster than that of a second."""
+    rounds: int
+    slow_rounds: int
+    """Of figures whose round takes seconds."""
+    seconds: float
+
+
+notes_per_round = 25
+FULL = Plan(1_000_000, (10, 1_000, 10_000), 200, 40, 5, 8.0)
+QUICK = Plan(50_000, (10, 1_000), 60, 12, 3, 2.0)
+
+
+class Report:
+    """Prints figures as they come and keeps them."""
+
+    def __init__(self) -> None:
+        self.sections: dict[str, list[dict[str, Any]]] = {}
+
+    def show(self, title: str, figures: Iterator[Figure]) -> None:
+        """Measure and print one section."""
+        if title not in self.sections:
+            print(f"\n{title}")
+        kept = self.sections.setdefault(title, [])
+        for figure in figures:
+            print(figure.line(), flush=True)
+            kept.append(figure._asdict())
+
+
+def main() -> None:
+    """Measure what was asked for."""
+    options = _options()
+    plan = QUICK if options.quick else FULL
+    directory = Path(tempfile.mkdtemp(prefix="perdure-bench-", dir=options.dir))
+    about = _about(directory, plan)
+    report = Report()
+    try:
+        for name, value in about.items():
+            print(f"{name}: {value}")
+        if about["file system"] == "tmpfs":
+            print("This is memory and not a disk: a sync costs nothing here. Use --dir.")
+        _measure(plan, directory, report, options.only)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    if options.json:
+        result = {"about": about, "sections": report.sections}
+        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure perdure against physical limits.")
+    parser.add_argument("--quick", action="store_true", help="less than a minute")
+    parser.add_argument("--json", metavar="FILE", help="write the figures there as well")
+    parser.add_argument("--only", metavar="WORD", default="", help="sections with it in the title")
+    parser.add_argument(
+        "--dir", default=_default_directory(), help="where the workspaces are made for the run"
+    )
+    return parser.parse_args()
+
+
+def _default_directory() -> str:
+    """The temporary directory, unless it is in memory."""
+    usual = tempfile.gettempdir()
+    on_disk = [path for path in (usual, "/var/tmp") if file_system(Path(path)) != "tmpfs"]
+    return on_disk[0] if on_disk else usual
+
+
+def _about(directory: Path, plan: Plan) -> dict[str, Any]:
+    return {
+        "perdure": perdure.__version__,
+        "date": time.strftime("%Y-%m-%d"),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors",
+        "file system": file_system(directory),
+        "installed": "from a wheel" if "site-packages" in perdure.__file__ else "editable",
+        "plan": f"{'full' if plan is FULL else 'quick'}, {plan.events:,} events",
+    }
+
+
+def _measure(plan: Plan, directory: Path, report: Report, only: str) -> None:
+    short = make_workspace(directory / "short", nodes=10, events=100)
+    long = make_workspace(directory / "long", nodes=10, events=plan.events)
+    by_nodes = {
+        nodes: make_workspace(directory / f"nodes-{nodes}", nodes=nodes)
+        for nodes in plan.node_counts
+    }
+    empty = make_workspace(directory / "empty", nodes=0)
+    rounds, slow = plan.rounds, plan.slow_rounds
+    most = plan.node_counts[-1]
+    sections = {
+        "Commits: share of the speed of a bare append and sync loop (more is better)": (
+            lambda: commits.note_figures(
+                directory,
+                {0: empty, plan.events: long},
+                rounds=plan.short_rounds,
+                count=notes_per_round,
+            ),
+            lambda: commits.transition_figures(
+                directory, [plan.node_counts[0], most], rounds=plan.short_rounds
+            ),
+            lambda: iter(
+                [
+                    commits.life_figure(directory, nodes, rounds=rounds, count=3)
+                    for nodes in (plan.node_counts[0], most)
+                ]
+            ),
+            lambda: iter(
+                [
+                    commits.projected_figure(directory, by_nodes[n], n, seconds=plan.seconds)
+                    for n in plan.node_counts
+                ]
+            ),
+            lambda: iter([commits.attached_note_figure(directory, short, rounds=rounds, count=10)]),
+        ),
+        "Opening: times the same with 100 events (less is better)": (
+            lambda: opening.opening_figures(short, long, plan.events, rounds=rounds),
+            lambda: iter([opening.memory_figure(short, long, plan.events, rounds=slow)]),
+        ),
+        "Replay: times a bare typed decode and a hash of the file (less is better)": (
+            lambda: opening.replay_figures(long, rounds=slow),
+        ),
+        "Processes: times `python -c pass` (less is better)": (
+            lambda: processes.command_figures(short, long, plan.events, rounds=rounds),
+        ),
+        "Queries and projections: times the limit (less is better)": (
+            lambda: queries.query_figures(by_nodes, rounds=rounds),
+            lambda: queries.projection_figures(by_nodes, rounds=rounds // 2),
+        ),
+    }
+    for title, parts in sections.items():
+        if only.lower() in title.lower():
+            for part in parts:
+                report.show(title, part())
+    title = "Where the time of `perdure note` goes"
+    if only.lower() in title.lower():
+        print(f"\n{title}")
+        for line in processes.ImportShare(short, slow).lines(12):
+            print(line)
+
+
+if __name__ == "__main__":
+    main()

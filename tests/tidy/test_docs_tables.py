@@ -1,0 +1,281 @@
+"""The tables in docs/ say what the code says.
+
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->`` and is made from the
+code, by the function of that name in ``TABLES``. ``PERDURE_REWRITE=1`` writes the tables into the
+documents instead of comparing them. What is no table (the keys of a task file, the variables of a
+command) is looked for in the text.
+"""
+
+import ast
+import os
+import re
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from perdure import errors
+from perdure.control import taskfile, taskfile_fields, taskfile_nodes, taskfile_tree
+from perdure.control.outcome import Ended, classify
+from perdure.core import check_values, criteria, machine, model
+from perdure.core.check_methods import METHODS
+from perdure.core.recovery import NODE_RULES
+from perdure.core.rules import meaning_of, rule_ids
+from perdure.runtime import file_glob, probe, verify
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+DOCUMENTS = sorted(DOCS.rglob("*.md"))
+TABLE = re.compile(
+    r"(?P<head><!-- table: (?P<name>[\w-]+) -->\n\n?)(?P<body>.*?)(?P<tail>\n?<!-- end of table -->)",
+    re.DOTALL,
+)
+
+# A guard says in the code what does not hold; here it is said what must. A new guard needs a line.
+NODE_GUARDS = {
+    "_always": "",
+    "_deps_done": "every dep is DONE",
+    "_not_held": "no open question about the node",
+    "_may_start": "every dep is DONE, no open question, no draft; S3 has its authority",
+    "_may_retry": "the same, and strikes of the method below the retry budget",
+}
+TASK_GUARDS = {
+    "_free": "",
+    "_some_frontier": "something may start, or nothing is open",
+    "_no_live_contract": "no contract is in force",
+    "_nothing_open": "at least one node; every node closed; no quarantined node without a successor",
+}
+
+
+def rows(head: str, lines: Iterator[tuple[str, ...]]) -> str:
+    columns = head.split(" | ")
+    listed = [columns, ["---"] * len(columns), *([*line] for line in lines)]
+    return "".join(f"| {' | '.join(cells)} |\n".replace("|  |", "| |") for cells in listed)
+
+
+def code(words: tuple[str, ...] | list[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def node_edges() -> str:
+    def lines() -> Iterator[tuple[str, ...]]:
+        for name, group in groupby([*machine.NODE_EDGES, machine.RC1], lambda edge: edge.id):
+            edges = list(group)
+            sources = ", ".join(edge.source for edge in edges)
+            edge = edges[0]
+            guard = NODE_GUARDS[edge.guard.__name__]
+            yield name, f"{sources} -> {edge.target}", edge.meaning, guard, code(edge.required)
+
+    return rows("id | from -> to | when | guard | the event carries", lines())
+
+
+def task_edges() -> str:
+    lines = (
+        (edge.id, f"{edge.source} -> {edge.target}", edge.meaning, TASK_GUARDS[edge.guard.__name__])
+        for edge in machine.TASK_EDGES
+    )
+    return rows("id | from -> to | when | guard", lines)
+
+
+def recovery_rules() -> str:
+    def lines() -> Iterator[tuple[str, ...]]:
+        for rule in NODE_RULES:
+            effect = {None: "any", True: "without receipt", False: "none, or with receipt"}
+            yield (
+                ", ".join(rule.states),
+                rule.contract or "any",
+                ", ".join(rule.files or ("any",)),
+                effect[rule.effect_open],
+                f"`{rule.repair}`",
+                rule.why,
+            )
+
+    return rows("state | contract | files | S3 effect | repair | why", lines())
+
+
+def rule_list() -> str:
+    edges = {edge.id for edge in (*machine.NODE_EDGES, *machine.TASK_EDGES)} | {"N14", "RC1"}
+    lines = ((name, meaning_of(name)) for name in rule_ids() if name not in edges)
+    return rows("rule | meaning", lines)
+
+
+def policies() -> str:
+    values = model.Policies()
+    lines = ((f"`{n}`", f"{getattr(values, n):g}") for n in model.Policies.__struct_fields__)
+    return rows("policy | default", lines)
+
+
+def check_methods() -> str:
+    lines = (
+        (f"`{name}`", f"`{name}: {method.usage}`", code(method.names) or "free-form")
+        for name, method in METHODS.items()
+    )
+    return rows("method | as text | parameters of the mapping form", lines)
+
+
+def exit_codes() -> str:
+    classes = [(n, classify(Ended("exited", exit_code=n))[0]) for n in range(1, 256)]
+    by_class: dict[str, list[str]] = {}
+    for failure_class, group in groupby(classes, lambda entry: entry[1]):
+        numbers = [n for n, _ in group]
+        span = f"{numbers[0]}-{numbers[-1]}" if len(numbers) > 2 else ", ".join(map(str, numbers))
+        by_class.setdefault(failure_class, []).append(span)
+    order = ("transient-environment", "permanent-spec", "permanent-resource", "transient-agent")
+    lines = ((", ".join(by_class[name]), f"`{name}`") for name in order)
+    return rows("exit code | class", lines)
+
+
+LIMITS = (
+    ("task file", taskfile.task_file_bytes_max, "bytes"),
+    ("one node as JSON", taskfile_nodes.spec_bytes_max, "bytes"),
+    ("one check as JSON", criteria.criterion_bytes_max, "bytes"),
+    ("title", model.title_chars_max, "characters"),
+    ("path", check_values.path_chars_max, "characters"),
+    ("nesting of YAML", taskfile_tree.depth_max, "levels"),
+    ("YAML aliases", taskfile_tree.aliases_max, "uses"),
+    ("a duration", taskfile_fields.duration_max_s, "seconds"),
+    ("the timeout of a script", check_values.timeout_s_max, "seconds"),
+    ("file searched by `matches`", verify.matched_file_bytes_max, "bytes"),
+    ("document or schema of `json-schema`", verify.json_file_bytes_max, "bytes"),
+    ("one line of a file that is read by lines", probe.line_bytes_max, "bytes"),
+    ("names a glob looks at", file_glob.glob_entries_max, "names"),
+    ("contract", model.contract_bytes_max, "bytes"),
+    ("events in one commit", model.events_per_commit_max, "events"),
+    ("one event", model.event_bytes_max, "bytes"),
+    ("nodes in a task", model.nodes_max, "nodes"),
+    ("problems reported at once", taskfile_tree.problems_shown_max, "problems"),
+)
+
+
+def limits() -> str:
+    lines = ((what, f"{int(most):,}", unit) for what, most, unit in LIMITS)
+    return rows("what | at most | unit", lines)
+
+
+def error_kinds(kind: type[errors.HaltError] = errors.HaltError) -> list[type[errors.HaltError]]:
+    below = [k for child in kind.__subclasses__() for k in error_kinds(child)]
+    return [kind, *below] if kind.__module__ == "perdure.errors" else below
+
+
+def error_table() -> str:
+    lines = (
+        (
+            f"`{kind.__name__}`",
+            str(kind.exit_code),
+            f"`{kind.code}`",
+            kind.rule,
+            (kind.__doc__ or "").splitlines()[0],
+        )
+        for kind in error_kinds()
+        if kind is not errors.HaltError
+    )
+    return rows("error | exit | default code | default rule | meaning", lines)
+
+
+def literal_codes() -> dict[str, set[str]]:
+    """Code to the error classes that are raised with it, as written in the source."""
+    found: dict[str, set[str]] = {}
+    kinds = {kind.__name__: kind for kind in error_kinds()}
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+                continue
+            if node.func.id not in kinds:
+                continue
+            for keyword in node.keywords:
+                if keyword.arg == "code" and isinstance(keyword.value, ast.Constant):
+                    found.setdefault(str(keyword.value.value), set()).add(node.func.id)
+    for name, _ in errors._OS_CAUSES.values():
+        found.setdefault(name, set()).add("StorageError")
+    for kind in kinds.values():
+        if kind is not errors.HaltError:
+            found.setdefault(kind.code, set()).add(kind.__name__)
+    return found
+
+
+def error_codes() -> str:
+    def lines() -> Iterator[tuple[str, ...]]:
+        for name, classes in sorted(literal_codes().items()):
+            exits = {getattr(errors, kind).exit_code for kind in classes}
+            yield f"`{name}`", ", ".join(map(str, sorted(exits))), code(sorted(classes))
+
+    return rows("code | exit | raised as", lines())
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "node-edges": node_edges,
+    "task-edges": task_edges,
+    "recovery-rules": recovery_rules,
+    "rules": rule_list,
+    "policies": policies,
+    "check-methods": check_methods,
+    "exit-codes": exit_codes,
+    "limits": limits,
+    "errors": error_table,
+    "error-codes": error_codes,
+}
+
+
+def with_tables(text: str) -> str:
+    def made(match: re.Match[str]) -> str:
+        return f"{match['head'].rstrip()}\n\n{TABLES[match['name']]()}\n<!-- end of table -->"
+
+    return TABLE.sub(made, text)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_tables_in_the_documents_are_what_the_code_says(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    wanted = with_tables(text)
+    if os.environ.get("PERDURE_REWRITE") == "1":
+        path.write_text(wanted, encoding="utf-8")
+        return
+    assert text == wanted, f"PERDURE_REWRITE=1 pytest {Path(__file__).name} rewrites the tables"
+
+
+def test_every_table_stands_in_a_document() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in DOCUMENTS]
+    found = [match["name"] for text in texts for match in TABLE.finditer(text)]
+    assert sorted(found) == sorted(TABLES)
+
+
+def test_one_code_has_one_exit_code() -> None:
+    exits = {
+        name: {getattr(errors, kind).exit_code for kind in kinds}
+        for name, kinds in literal_codes().items()
+    }
+    assert {name: found for name, found in exits.items() if len(found) > 1} == {}
+
+
+def test_every_key_of_a_task_file_is_documented() -> None:
+    text = (DOCS / "task-file.md").read_text(encoding="utf-8")
+    keys = {
+        *taskfile._TASK_KEYS,
+        *taskfile._PEOPLE_KEYS,
+        *taskfile_nodes._NODE_KEYS,
+        *taskfile_nodes._BUDGET_KEYS,
+        *taskfile_nodes.UNAVAILABLE_ACTIONS,
+    }
+    assert {key for key in keys if f"`{key}`" not in text} == set()
+
+
+def test_every_variable_of_a_command_is_documented() -> None:
+    text = (DOCS / "task-file.md").read_text(encoding="utf-8")
+    sources = [ROOT / "src/perdure/runtime/contracts.py", ROOT / "src/perdure/host.py"]
+    variables = {
+        word
+        for path in sources
+        for word in re.findall(r'"(PERDURE_[A-Z_]+)"', path.read_text(encoding="utf-8"))
+    }
+    assert "PERDURE_SCOPE" in variables
+    assert {word for word in variables if f"`{word}`" not in text} == set()
+
+
+def test_a_wrong_table_is_noticed_and_rewritten() -> None:
+    stale = "Before.\n\n<!-- table: policies -->\n\n| policy |\n<!-- end of table -->\n\nAfter.\n"
+    fresh = with_tables(stale)
+    assert fresh != stale
+    assert with_tables(fresh) == fresh
+    assert fresh.startswith("Before.\n\n<!-- table: policies -->\n\n| policy | default |\n")
+    assert fresh.endswith("\n\n<!-- end of table -->\n\nAfter.\n")
