@@ -126,9 +126,7 @@ class CountedOs:
         self._fuse.pass_through("fsync", lambda: self._really_sync and os.fsync(descriptor))
 
     def fdatasync(self, descriptor: int) -> None:
-        self._fuse.pass_through(
-            "fdatasync", lambda: self._really_sync and os.fdatasync(descriptor)
-        )
+        self._fuse.pass_through("fdatasync", lambda: self._really_sync and os.fdatasync(descriptor))
 
 
 class CutDisk:

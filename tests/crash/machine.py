@@ -4,6 +4,7 @@ One directory, one clock, one source of ids and one process table, so that a run
 byte for byte: what a killed run may leave is then known exactly, as a prefix of the whole run.
 """
 
+import contextlib
 import os
 from collections.abc import Callable
 from hashlib import sha256
@@ -54,10 +55,8 @@ class Machine:
         """SIGKILL, if it has not met it already: its locks are free, its pid is gone."""
         self.disk.die()
         for runtime in self.runtimes:
-            try:
+            with contextlib.suppress(Killed):
                 runtime.close()
-            except Killed:
-                pass
         self.runtimes.clear()
         self.processes.kill(self.pid)
 
@@ -165,6 +164,7 @@ def check_recovery(
     assert after.startswith(kept), "recovery changed what was committed"
     check_live_equals_replayed(machine, runtime)
     check_evidence(machine, runtime.state)
+    check_registered_once(runtime)
     runtime.close()
     check_second_recovery(machine)
     if to_the_end:
@@ -181,6 +181,13 @@ def check_second_recovery(machine: Machine) -> None:
     assert machine.journal() == journal
     assert machine.projections() == projections
     check_no_litter(machine.root)
+
+
+def check_registered_once(runtime: HaltRuntime) -> None:
+    """Nothing is put on record twice, however often recovery began anew."""
+    kind = "ARTIFACT_REGISTERED"
+    names = [event.entity.id for event in runtime.events() if event.kind == kind]
+    assert len(names) == len(set(names)), names
 
 
 def check_live_equals_replayed(machine: Machine, runtime: HaltRuntime) -> None:

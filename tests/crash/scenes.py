@@ -112,7 +112,11 @@ def lease_file_empty(root: str) -> Machine:
 
 def litter_of_other_processes(root: str) -> Machine:
     machine = busy(root)
-    for name in (".lease.json.tmp-7-1", "contracts/.inv.json.tmp-7-2", "artifacts/.registry.tmp-7-3"):
+    for name in (
+        ".lease.json.tmp-7-1",
+        "contracts/.inv.json.tmp-7-2",
+        "artifacts/.registry.tmp-7-3",
+    ):
         with open(f"{root}/{name}", "wb") as file:
             file.write(b'{"half":')
     return machine

@@ -26,7 +26,9 @@ CASES = [
 ]
 
 
-def failed_run(root: str, workload: Workload, fuse: FailingFuse) -> tuple[Machine, HaltError | None]:
+def failed_run(
+    root: str, workload: Workload, fuse: FailingFuse
+) -> tuple[Machine, HaltError | None]:
     """A run in which a call fails. None: nobody needs to know, because only a view was lost."""
     machine = Machine(root)
     machine.boot_process(fuse)
@@ -43,14 +45,14 @@ def failed_run(root: str, workload: Workload, fuse: FailingFuse) -> tuple[Machin
 def test_failing_call_acknowledges_nothing_and_a_new_object_goes_on(
     workload: Workload, cause: str, workspace: str
 ) -> None:
-    number, words = CAUSES[cause]
+    number, _ = CAUSES[cause]
     journal, trace = whole_run(f"{workspace}/whole", workload)
     for at in range(1, len(trace) + 1):
         fuse = FailingFuse(at, number)
         machine, error = failed_run(f"{workspace}/w", workload, fuse)
         story = f"call {at}, {trace[at - 1]}, failed; what is left: {machine.root}"
         try:
-            check_failure(machine, error, fuse, journal, cause, words)
+            check_failure(machine, error, fuse, journal, cause)
         except BaseException as failure:
             failure.add_note(story)
             raise
@@ -64,7 +66,6 @@ def check_failure(
     fuse: FailingFuse,
     journal: bytes,
     cause: str,
-    words: str,
 ) -> None:
     assert fuse.failed
     if os.path.exists(machine.root):
@@ -75,7 +76,7 @@ def check_failure(
     else:
         assert isinstance(error, StorageError)
         assert (error.code, error.exit_code) == (cause, 7)
-        assert words in str(error)
+        assert CAUSES[cause][1] in str(error)
         assert "ermission" not in str(error)
         check_dead(machine)
     left = machine.journal()

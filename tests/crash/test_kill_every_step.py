@@ -114,9 +114,7 @@ def test_death_at_every_step_of_a_recovery_is_recovered_from(scene: Scene, works
     before, after, trace = recovery_trace(scene, f"{workspace}/whole")
     points = kill_points(trace)
     for point in points:
-        check_death_in_recovery(
-            scene, f"{workspace}/w", scene.__name__, point, (before, after)
-        )
+        check_death_in_recovery(scene, f"{workspace}/w", scene.__name__, point, (before, after))
     print(f"{scene.__name__}: recovery killed at {len(points)} points")
 
 

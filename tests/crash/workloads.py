@@ -48,8 +48,11 @@ def submit(machine: Machine) -> None:
         "N1",
         "first",
         outputs=["artifacts/N1/a.txt", "shared/b.txt"],
-        accept=["nonempty: shared/b.txt", "sha256: artifacts/N1/a.txt " + "ca978112ca1bbdcafac231b"
-                "39a23dc4da786eff8147c4e72b9807785afee48bb"],
+        accept=[
+            "nonempty: shared/b.txt",
+            "sha256: artifacts/N1/a.txt " + "ca978112ca1bbdcafac231b"
+            "39a23dc4da786eff8147c4e72b9807785afee48bb",
+        ],
     )
     runtime.add_node("N2", "second", deps=["N1"])
     machine.acknowledge()
@@ -97,7 +100,10 @@ def fail_and_retry(machine: Machine) -> None:
 def quarantine(machine: Machine) -> None:
     runtime = machine.open("T")
     runtime.add_node(
-        "N1", "first", outputs=["artifacts/N1/a.txt"], accept=["nonempty: artifacts/N1/a.txt"],
+        "N1",
+        "first",
+        outputs=["artifacts/N1/a.txt"],
+        accept=["nonempty: artifacts/N1/a.txt"],
         retry_budget=2,
     )
     runtime.add_node("N2", "second", deps=["N1"])

@@ -28,8 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 DOCUMENTS = sorted(DOCS.rglob("*.md"))
 TABLE = re.compile(
-    r"(?P<head><!-- table: (?P<name>[\w-]+) -->\n\n?)(?P<body>.*?)(?P<tail>\n?<!-- end of table -->)",
-    re.DOTALL,
+    r"(?P<head><!-- table: (?P<name>[\w-]+) -->)\n.*?<!-- end of table -->", re.DOTALL
 )
 
 # A guard says in the code what does not hold; here it is said what must. A new guard needs a line.
@@ -38,13 +37,16 @@ NODE_GUARDS = {
     "_deps_done": "every dep is DONE",
     "_not_held": "no open question about the node",
     "_may_start": "every dep is DONE, no open question, no draft; S3 has its authority",
-    "_may_retry": "the same, and strikes of the method below the retry budget",
+    "_may_retry": "as for N02, and strikes of the method below the retry budget",
+    "_may_wake": "no open question about the node; every dep is DONE",
+    "_can_be_redone": "this strike is not the last one of the method",
+    "_replanned": "the amendment came after the failure; every dep is DONE",
 }
 TASK_GUARDS = {
     "_free": "",
     "_some_frontier": "something may start, or nothing is open",
     "_no_live_contract": "no contract is in force",
-    "_nothing_open": "at least one node; every node closed; no quarantined node without a successor",
+    "_nothing_open": "at least one node; every node closed; none quarantined without a successor",
 }
 
 
@@ -60,7 +62,8 @@ def code(words: tuple[str, ...] | list[str]) -> str:
 
 def node_edges() -> str:
     def lines() -> Iterator[tuple[str, ...]]:
-        for name, group in groupby([*machine.NODE_EDGES, machine.RC1], lambda edge: edge.id):
+        every: list[machine.Edge] = [*machine.NODE_EDGES, machine.RC1]
+        for name, group in groupby(every, lambda edge: edge.id):
             edges = list(group)
             sources = ", ".join(edge.source for edge in edges)
             edge = edges[0]
@@ -131,7 +134,7 @@ LIMITS = (
     ("one node as JSON", taskfile_nodes.spec_bytes_max, "bytes"),
     ("one check as JSON", criteria.criterion_bytes_max, "bytes"),
     ("title", model.title_chars_max, "characters"),
-    ("path", check_values.path_chars_max, "characters"),
+    ("path of a check", check_values.path_chars_max, "characters"),
     ("nesting of YAML", taskfile_tree.depth_max, "levels"),
     ("YAML aliases", taskfile_tree.aliases_max, "uses"),
     ("a duration", taskfile_fields.duration_max_s, "seconds"),
@@ -219,7 +222,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 def with_tables(text: str) -> str:
     def made(match: re.Match[str]) -> str:
-        return f"{match['head'].rstrip()}\n\n{TABLES[match['name']]()}\n<!-- end of table -->"
+        return f"{match['head']}\n\n{TABLES[match['name']]()}\n<!-- end of table -->"
 
     return TABLE.sub(made, text)
 

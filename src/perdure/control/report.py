@@ -10,8 +10,8 @@ import msgspec
 from perdure.core.frontier import frontier
 from perdure.core.machine import unreplaced
 from perdure.core.model import CLOSED_STATES
-from perdure.runtime.evidence import integrity_walk
 from perdure.runtime.halt import HaltRuntime
+from perdure.runtime.integrity import integrity_walk
 
 
 class RunReport(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ import re
 from binascii import b2a_hex
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -20,9 +21,11 @@ import msgspec
 from msgspec import UNSET
 
 from perdure.core.events import Draft, Entity, Event, upcast
+from perdure.errors import UsageError
 
 GENESIS: Final = b"\0" * 32
 _H_KEY: Final = b',"h":"'
+_H_END: Final = b'"}'
 _H_TAIL_BYTES: Final = 24  # ,"h":"0123456789abcdef"}
 _EVENT_START: Final = re.compile(rb'\{"seq":\d+,"ts":')
 _encoder: Final = msgspec.json.Encoder()
@@ -73,7 +76,13 @@ class Commit(NamedTuple):
 
 def timestamp(now: float) -> str:
     """A moment in seconds since 1970 as the journal writes it: ISO-8601, UTC, milliseconds."""
-    return datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
+    seconds, milliseconds = divmod(round(now * 1e6) // 1_000, 1_000)
+    return f"{_second(seconds)}.{milliseconds:03d}+00:00"
+
+
+@lru_cache(maxsize=4)  # many commits fall into one second
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
 
 
 def encode_commit(
@@ -107,13 +116,24 @@ def encode_commit(
             [index, count] if count > 1 else UNSET,
             op if op is not None else UNSET,
         )
-        head = to_json(event)[:-1]
+        head = _encode(event)[:-1]
         value = sha256(tip.value + head).digest()
-        line = b'%b%b%b"}\n' % (head, _H_KEY, value.hex()[:16].encode())
+        line = b"".join((head, _H_KEY, b2a_hex(value[:8]), _H_END, b"\n"))
         tip = ChainTip(event.seq, tip.offset + len(line), value, tip.offset, tip.value)
         parts.append(line)
         events.append(decode_line(line[:-1]))  # what is folded now is what a replay will fold
     return Commit(b"".join(parts), tuple(events), tip)
+
+
+def _encode(event: Event) -> bytes:
+    try:
+        return to_json(event)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise UsageError(
+            f"the {event.kind} cannot be written as JSON: {error}.",
+            code="not_json",
+            fix="Pass texts, numbers, lists and mappings only.",
+        ) from None
 
 
 def decode_line(line: bytes) -> Event:
@@ -157,16 +177,21 @@ class Scan:
     """
 
     def __init__(self, tip: ChainTip = EMPTY_TIP) -> None:
-        self.tip = tip
+        self._end: tuple[int, int, bytes, int, bytes] = tip  # plain, since it is made for each line
         self.commit_start = tip.start
         """Byte where the last whole commit starts."""
         self.unchained = 0
         self.damage: Damage | None = None
 
+    @property
+    def tip(self) -> ChainTip:
+        """The end of the last whole commit."""
+        return ChainTip(*self._end)
+
     def commits(self, chunks: Iterable[bytes]) -> Iterator[list[Event]]:
         """The commits in ``chunks``, which start at ``tip.offset``; stops at the first damage."""
-        seq, offset, value, start, before = self.tip
-        decode, digest = _decoder.decode, sha256
+        seq, offset, value, start, before = self._end
+        decode, digest, tail = _decoder.decode, sha256, -_H_TAIL_BYTES
         pending: list[Event] = []
         first, foreign, rest = start, 0, b""
         chained: bool | None
@@ -175,16 +200,15 @@ class Scan:
             rest = lines.pop()
             for line in lines:
                 # The chain is inlined: this loop is the cost of a full replay.
-                if line[-_H_TAIL_BYTES:-18] == _H_KEY and line[-2:] == b'"}':
-                    after = digest(value + line[:-_H_TAIL_BYTES]).digest()
-                    chained = b2a_hex(after[:8]) == line[-18:-2]
-                elif line.strip():
+                after = digest(value + line[:tail]).digest()
+                chained = line.endswith(b"".join((_H_KEY, b2a_hex(after[:8]), _H_END)))
+                if not chained:
+                    if not line.strip():
+                        offset += len(line) + 1
+                        if not pending:
+                            self._end = (seq, offset, value, start, before)
+                        continue
                     after, chained = chain(value, line)
-                else:
-                    offset += len(line) + 1
-                    if not pending:
-                        self.tip = ChainTip(seq, offset, value, start, before)
-                    continue
                 try:
                     event = decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError):
@@ -207,7 +231,7 @@ class Scan:
                 pending.append(event)
                 if event.c is UNSET or event.c[0] == event.c[1]:
                     self.commit_start = first
-                    self.tip = ChainTip(seq, offset, value, start, before)
+                    self._end = (seq, offset, value, start, before)
                     self.unchained += foreign
                     yield pending
                     pending, foreign = [], 0

@@ -14,7 +14,7 @@ from perdure.core.fold import Replica
 from perdure.core.lookup import near, node_of
 from perdure.core.machine import open_deps, retry_budget
 from perdure.core.model import FAILURE_CLASSES, Node, State, id_key
-from perdure.core.moves import fill_payload, legal_edge, refused, transition
+from perdure.core.moves import legal_edge, refused, transition
 from perdure.errors import EvidenceError, TransitionError
 
 
@@ -192,6 +192,10 @@ def decide_retry(replica: Replica, command: c.RetryNode, context: c.Context) -> 
     drafts = [Draft("DECISION", "node", node.node_id, payload)]
     if node.state == "BLOCKED":
         edge = legal_edge(node, "READY")
-        move = fill_payload(state, node, edge, {}, (command.reason,))
+        waiting = open_deps(state, node)
+        if waiting:
+            raise refused(node, edge, f"it waits for {', '.join(waiting[:5])}")
+        # The decision in front of it closes the question that holds the node.
+        move = {"wake_evidence": command.reason}
         drafts.append(transition(state, node, edge, move, (command.reason,)))
     return c.Decision(tuple(drafts))

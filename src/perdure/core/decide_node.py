@@ -300,6 +300,8 @@ def decide_cancel(replica: Replica, command: c.CancelNodes, context: c.Context) 
     """A DECISION and one N10 or N15 for each node; files stay where they are."""
     state = replica.state
     nodes = [node_of(state, node_id) for node_id in dict.fromkeys(command.node_ids)]
+    if not nodes:
+        raise UsageError("no node is named.", code="nothing_named", fix="Name what to cancel.")
     for node in nodes:
         legal_edge(node, "CANCELLED")
     decision_id = f"DR-{state.decisions + 1}"

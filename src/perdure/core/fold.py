@@ -55,7 +55,8 @@ class Replica:
         state = self.state
         state.seq = event.seq
         state.updated_at = event.ts
-        state.epoch = max(state.epoch, event.epoch)
+        if event.epoch > state.epoch:
+            state.epoch = event.epoch
         if event.op is not UNSET:
             _remember_op(state, event.op, event.seq)
         fold = _FOLDS.get(event.kind)

@@ -27,32 +27,30 @@ def _rank(node: Node, remaining: float) -> tuple[object, ...]:
 def critical_paths(replica: Replica) -> dict[str, float]:
     """For each node its cost and that of the longest chain of open work behind it.
 
-    A cycle, which only a journal written by others can hold, is cut where it is met.
+    Worked out from the ends of the graph towards its roots, each dependency once. A cycle, which
+    only a journal written by others can hold, has no end and counts as nothing.
     """
-    nodes, dependents = replica.state.nodes, replica.dependents
-    done: dict[str, float] = {}
-    entered: set[str] = set()
-    for root in nodes:
-        stack = [root]
-        while stack:
-            name = stack[-1]
-            if name in done:
-                stack.pop()
-                continue
-            after = [
-                next_id
-                for next_id in dependents.get(name, ())
-                if nodes[next_id].state not in CLOSED_STATES
-            ]
-            missing = [next_id for next_id in after if next_id not in done]
-            if missing and name not in entered:
-                entered.add(name)
-                stack.extend(missing)
-                continue
-            cost = nodes[name].spec.cost
-            done[name] = cost + max((done.get(next_id, 0.0) for next_id in after), default=0.0)
-            stack.pop()
-    return done
+    nodes = replica.state.nodes
+    behind = dict.fromkeys(nodes, 0.0)
+    waits_for = dict.fromkeys(nodes, 0)
+    for node in nodes.values():
+        if node.state not in CLOSED_STATES:
+            for dep in node.deps:
+                if dep in waits_for:
+                    waits_for[dep] += 1
+    settled = [name for name, count in waits_for.items() if not count]
+    while settled:
+        node = nodes[settled.pop()]
+        if node.state in CLOSED_STATES:
+            continue
+        length = node.spec.cost + behind[node.node_id]
+        for dep in node.deps:
+            if dep in waits_for:
+                behind[dep] = max(behind[dep], length)
+                waits_for[dep] -= 1
+                if not waits_for[dep]:
+                    settled.append(dep)
+    return {name: node.spec.cost + behind[name] for name, node in nodes.items()}
 
 
 def find_cycle(deps: dict[str, tuple[str, ...]]) -> list[str]:

@@ -37,7 +37,8 @@ class TaskEdge(NamedTuple):
 
 def open_deps(state: State, node: Node) -> list[str]:
     """The deps of a node that are not DONE; one that does not exist never is."""
-    return [dep for dep in node.deps if _state_of(state, dep) != "DONE"]
+    nodes = state.nodes
+    return [dep for dep in node.deps if dep not in nodes or nodes[dep].state != "DONE"]
 
 
 def _state_of(state: State, node_id: str) -> str:
@@ -97,6 +98,10 @@ def _may_retry(state: State, node: Node, payload: Mapping[str, Any]) -> str:
     return _may_start(state, node, payload)
 
 
+def _may_wake(state: State, node: Node, payload: Mapping[str, Any]) -> str:
+    return _not_held(state, node, payload) or _deps_done(state, node, payload)
+
+
 def _can_be_redone(state: State, node: Node, payload: Mapping[str, Any]) -> str:
     if node.method_strikes + 1 >= retry_budget(state, node):
         return f"method {node.method!r} is out of strikes, so N08 is left (FSN-3)"
@@ -127,7 +132,7 @@ NODE_EDGES: Final = (
          ("diagnosis", "attempt"), _can_be_redone),
     Edge("N08", "VERIFYING", "QUARANTINED", "verification failed for good or out of strikes",
          ("manifest",), _always),
-    Edge("N09", "BLOCKED", "READY", "the wake condition is met", ("wake_evidence",), _deps_done),
+    Edge("N09", "BLOCKED", "READY", "the wake condition is met", ("wake_evidence",), _may_wake),
     Edge("N10", "BLOCKED", "CANCELLED", "cancelled while waiting", ("authority",), _always),
     Edge("N11", "RETRYABLE", "RUNNING", "a new contract is issued",
          ("contract", "executor", "budget"), _may_retry),
@@ -168,6 +173,8 @@ def missing_payload(edge: Edge, payload: Mapping[str, Any]) -> list[str]:
 
 def startable(state: State, node: Node) -> bool:
     """Whether work on this node may start now (protocol section 7)."""
+    if open_deps(state, node):
+        return False  # most nodes: their refusal need not be worded
     if node.state in ("PENDING", "READY"):
         return not _may_start(state, node, {})
     return node.state == "RETRYABLE" and not _may_retry(state, node, {})

@@ -82,6 +82,7 @@ def refused(node: Node, edge: Edge, refusal: str) -> TransitionError:
 _FIXES: Final = {
     "N01": "Finish what it depends on; `perdure ready` lists what may start now.",
     "N02": "`perdure ready` lists what may start now.",
+    "N09": "Answer it with `perdure retry NODE --reason WHY`.",
     "N11": "Change the method with `perdure retry NODE --method NAME`, or ask.",
 }
 

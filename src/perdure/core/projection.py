@@ -105,9 +105,8 @@ def graph_view(state: State) -> dict[str, Any]:
 
 
 def _node_view(node: Any) -> dict[str, Any]:
-    view: dict[str, Any] = {name: getattr(node, name) for name in node.__struct_fields__}
-    spec = node.spec
-    view["spec"] = {name: getattr(spec, name) for name in spec.__struct_fields__}
+    view = msgspec.structs.asdict(node)
+    view["spec"] = msgspec.structs.asdict(node.spec)
     return view
 
 

@@ -133,8 +133,9 @@ def plan_recovery(replica: Replica, findings: Findings, context: c.Context) -> P
         drafts += repair.drafts
         moves += repair.moves
         repaired.append(f"{node_id}: {_OUTCOMES[rule.repair]}")
-    for move in findings.moves:
-        repaired.append(f"moved {move.source} to {move.target}, as had been committed")
+    repaired.extend(
+        f"moved {move.source} to {move.target}, as had been committed" for move in findings.moves
+    )
     if findings.takeover:
         note = {"op": "takeover", "text": findings.takeover, "epoch": state.epoch}
         drafts.insert(0, Draft("NOTE", "task", state.task_id, note))
@@ -189,21 +190,26 @@ def _task_move(task_id: str, source: str, target: str) -> Draft:
 
 def check_consistency(replica: Replica) -> list[str]:
     """R6: every state has what it rests on. Returns what does not hold; empty is consistent."""
-    state, wrong = replica.state, []
+    state = replica.state
+    wrong: list[str] = []
     for node in state.nodes.values():
         where = f"{node.node_id} is {node.state}"
-        for dep in node.deps:
-            if dep not in state.nodes:
-                wrong.append(f"{node.node_id} depends on {dep}, which does not exist")
+        wrong.extend(
+            f"{node.node_id} depends on {dep}, which does not exist"
+            for dep in node.deps
+            if dep not in state.nodes
+        )
         if node.state == "RUNNING" and node.invocation not in state.contracts:
             wrong.append(f"{where} without a contract")
         if node.state == "DONE" and not node.artifacts and node.spec.outputs is None:
             wrong.append(f"{where} without an artifact")
         if node.state == "BLOCKED" and not node.blocked:
             wrong.append(f"{where} without a reason")
-        for artifact_id in node.artifacts:
-            if artifact_id not in state.artifacts:
-                wrong.append(f"{node.node_id} names artifact {artifact_id}, never registered")
+        wrong.extend(
+            f"{node.node_id} names artifact {artifact_id}, never registered"
+            for artifact_id in node.artifacts
+            if artifact_id not in state.artifacts
+        )
     for contract in state.contracts.values():
         holder = state.nodes.get(contract.node)
         if holder is None or holder.state != "RUNNING":

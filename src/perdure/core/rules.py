@@ -10,20 +10,21 @@ from typing import Any, Final
 
 from perdure.core.lookup import near
 from perdure.core.machine import NODE_EDGES, RC1, TASK_EDGES
+from perdure.core.model import NODE_STATES
 from perdure.errors import NotFoundError
 
 RULES: Final[Mapping[str, str]] = {
-    "A-4": "The result of every check is recorded with its inputs and method; a bare score is none.",
+    "A-4": "Every check is recorded with inputs, method and result; a bare score is no record.",
     "AR-1": "A file is written and synced, read back and hashed, and only then registered.",
     "AR-2": "A superseded artifact keeps its bytes and its entry; nothing is deleted.",
-    "AR-3": "The content of a registered path is frozen; new content needs a new id and a new path.",
+    "AR-3": "A registered path's content is frozen; new content needs a new id and a new path.",
     "AX-3": "A self-report proves nothing: what counts is what the runtime reads from the disk.",
     "C-CONTRACT": "A contract is complete and of bounded size, and on disk before work under it.",
     "C-S3": "An external effect that cannot be repeated is never tried again without its receipt.",
     "D2": "A workspace holds exactly one task, with one id, and is created once.",
     "D4": "The graph has no cycles, has a limited size, and is extended but never cut.",
     "FR-1": "Work starts from the frontier and from nowhere else.",
-    "FR-2": "After steering that changes goals the frontier is computed again before the next start.",
+    "FR-2": "After steering that changes goals the frontier is computed anew before any start.",
     "FSN-1": "A node moves only along the edges N01 to N15.",
     "FSN-2": "A node at work has exactly one contract and one executor.",
     "FSN-3": "A method that has used up its retry budget is not tried again: change it, or ask.",
@@ -44,7 +45,7 @@ RULES: Final[Mapping[str, str]] = {
     "TG-3": "A new node gets an id that no node has had.",
     "VR-0": "A verdict records how independent of the work it really was.",
     "VR-1": "A verdict short of the level the spec asks for is not a pass.",
-    "lease": "One coordinator at a time; others leave messages, and one whose epoch is over is fenced.",
+    "lease": "One coordinator at a time; the others leave messages; an old epoch may not write.",
 }  # fmt: skip
 
 _N14: Final = (
@@ -54,8 +55,8 @@ _N14: Final = (
 
 def rule_ids() -> list[str]:
     """Every id that can be explained, edges first."""
-    edges = dict.fromkeys(edge.id for edge in (*NODE_EDGES, *TASK_EDGES))
-    return [*sorted([*edges, "N14"]), RC1.id, *sorted(RULES)]
+    edges = {edge.id for edge in NODE_EDGES} | {edge.id for edge in TASK_EDGES} | {"N14"}
+    return [*sorted(edges), RC1.id, *sorted(RULES)]
 
 
 def explain_rule(typed: str) -> dict[str, Any]:
@@ -80,8 +81,14 @@ def meaning_of(name: str) -> str:
         return _N14
     moves = [edge for edge in (*NODE_EDGES, RC1) if edge.id == name]
     if moves:
-        sources = " or ".join(edge.source for edge in moves)
+        sources = _sources([edge.source for edge in moves])
         carries = ", ".join(moves[0].required)
         return f"{sources} -> {moves[0].target}: {moves[0].meaning}; the event carries {carries}."
     row = next(edge for edge in TASK_EDGES if edge.id == name)
     return f"{row.source} -> {row.target}: {row.meaning}."
+
+
+def _sources(states: list[str]) -> str:
+    if len(states) == 1:
+        return states[0]
+    return f"any but {', '.join(state for state in NODE_STATES if state not in states)}"

@@ -48,6 +48,8 @@ from perdure.storage.spool import Stamp
 from perdure.storage.workspace import Layout, is_workspace
 
 lock_wait_s: Final = 10.0
+ingest_interval_s: Final = 0.005
+"""Commits that follow each other faster do not each look into the drop box."""
 
 
 class Committed(NamedTuple):
@@ -67,7 +69,23 @@ class _Batch:
         self.tip = tip
         self.op = op
         self.drafts: list[Draft] = []
+        self.events: list[Event] = []
         self.moves: list[FileMove] = []
+
+
+class _Writing:
+    """The writer lock as a context. A class, because every commit pays for entering it."""
+
+    __slots__ = ("_engine",)
+
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
+
+    def __enter__(self) -> None:
+        self._engine.begin_writing()
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        self._engine.end_writing(failed=kind is not None)
 
 
 class Engine:
@@ -85,7 +103,8 @@ class Engine:
         self.fragments: list[Fragment] = []
         """Bytes set aside by this engine that no event names yet."""
         self.ingest: Callable[[Engine], object] | None = None
-        """Called under the lock before each commit of a coordinator: takes the drop box in."""
+        """Takes the drop box in: called under the lock before a coordinator's commit, but not again
+        within ``ingest_interval_s``, and by every tick."""
         self.on_pause: Callable[[str, str | None], Committed] | None = None
         """Set by a run loop, which has to come to a commit boundary before it can pause."""
         self.spool_stamp: Stamp | None = None
@@ -97,6 +116,7 @@ class Engine:
         self._closed = False
         self.projector = Projector(self.disk, world.clock, self.layout)
         self._renew_at = 0.0
+        self._ingest_at = 0.0
 
     # Reading
 
@@ -173,20 +193,19 @@ class Engine:
         was. A crash leaves either the whole commit or nothing. With ``op`` the same id again
         answers with the first result and writes nothing.
         """
-        with self._guard:
+        with self.writing():
             if self._batch is not None:
                 _check_no_op_in_batch(op)
                 return self._execute_in_batch(self._batch, command)
-            with self.writing():
-                state = self.replica.state
-                if op is not None and op in state.ops:
-                    return Committed(f"J-{state.ops[op]}", (), True)
-                decision = decide(self.replica, command, self.context())
-                if not decision.drafts:
-                    return Committed(decision.answer, (), True)
-                events = self.commit(decision.drafts, op=op)
-                self.move_files(decision.moves)
-                return Committed(events[0].ref, events)
+            state = self.replica.state
+            if op is not None and op in state.ops:
+                return Committed(f"J-{state.ops[op]}", (), True)
+            decision = decide(self.replica, command, self.context())
+            if not decision.drafts:
+                return Committed(decision.answer, (), True)
+            events = self.commit(decision.drafts, op=op)
+            self.move_files(decision.moves)
+            return Committed(events[0].ref, events)
 
     def context(self) -> Context:
         """Who asks, and when."""
@@ -195,13 +214,15 @@ class Engine:
     def _execute_in_batch(self, batch: _Batch, command: Command) -> Committed:
         decision = decide(self.replica, command, self.context())
         if not decision.drafts:
-            return Committed(decision.answer, (), True)
+            said = tuple(event for event in batch.events if event.ref == decision.answer)
+            return Committed(decision.answer, said, True)
         now = timestamp(self.world.clock.now())
         commit = encode_commit(
             batch.tip, decision.drafts, ts=now, actor=self.actor, epoch=self.epoch, op=batch.op
         )
         batch.tip = commit.tip
         batch.drafts += decision.drafts
+        batch.events += commit.events
         batch.moves += decision.moves
         self.replica.apply_all(commit.events)
         return Committed(commit.events[0].ref, commit.events)
@@ -233,6 +254,11 @@ class Engine:
                 self._forget_provisional()
                 raise
             self.move_files(batch.moves)
+
+    @property
+    def moves_after_commit(self) -> bool:
+        """Whether the batch under way has files to move once it is committed."""
+        return self._batch is not None and bool(self._batch.moves)
 
     def _forget_provisional(self) -> None:
         """Bring the replica back to what is committed, after a batch that was not."""
@@ -274,27 +300,37 @@ class Engine:
         """The epoch that commits carry."""
         return self.lease.epoch if self.lease is not None else max(1, self.replica.state.epoch)
 
-    @contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self) -> _Writing:
         """Hold the writer lock, caught up and entitled to commit. Re-entrant in one thread."""
-        with self._guard:
-            if self._depth:
-                self._depth += 1
-                try:
-                    yield
-                finally:
-                    self._depth -= 1
-                return
-            self._check_usable()
-            self.lock()
-            self._depth = 1
-            try:
+        return _Writing(self)
+
+    def begin_writing(self) -> None:
+        """Enter ``writing``; only the with statement calls this."""
+        self._guard.acquire()
+        try:
+            if not self._depth:
+                self._check_usable()
+                self.lock()
+            self._depth += 1
+            if self._depth == 1:
                 self._prepare()
-                yield
+        except BaseException:
+            self._leave()
+            raise
+
+    def end_writing(self, *, failed: bool) -> None:
+        """Leave ``writing``; only the with statement calls this."""
+        try:
+            if self._depth == 1 and not failed:
                 self._project_when_due()
-            finally:
-                self._depth = 0
-                self.unlock()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._depth == 1:
+            self.unlock()
+        self._depth = max(0, self._depth - 1)
+        self._guard.release()
 
     @contextmanager
     def locked_by_caller(self) -> Iterator[None]:
@@ -357,7 +393,10 @@ class Engine:
             self.set_aside(*torn)
         self.journal.write_again()
         if self.lease is not None and self.ingest is not None:
-            self.ingest(self)
+            now = self.world.clock.monotonic()
+            if now >= self._ingest_at:
+                self._ingest_at = now + ingest_interval_s
+                self.ingest(self)
 
     def set_aside(self, damage: Damage, tail: bytes) -> None:
         """Copy a torn tail to ``tmp/recovered`` and cut it; the next commit registers the copy."""
@@ -407,6 +446,7 @@ class Engine:
     def tick(self) -> None:
         """What a coordinator owes while nothing is committed: renew the lease, take messages in,
         bring the projections up to date. Raises FencedError when another one took over."""
+        self._ingest_at = 0.0
         with self.writing():
             pass
 

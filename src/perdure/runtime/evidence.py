@@ -7,19 +7,19 @@ verdict rests only on bytes read in that call; a claim adds nothing to it (AX-3)
 
 import posixpath
 import re
-import subprocess
 from collections.abc import Iterable, Sequence
-from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
 
 from perdure.core.codec import timestamp
-from perdure.core.commands import RegisterArtifact, Verdict
-from perdure.core.model import Artifact, Integrity, Node
-from perdure.errors import EvidenceError, PathError, RefusedError, StorageError
+from perdure.core.commands import FileMove, RegisterArtifact, Verdict
+from perdure.core.model import Integrity, Node
+from perdure.errors import EvidenceError, PathError, RefusedError
 from perdure.runtime.contracts import environment_for
 from perdure.runtime.engine import Engine
+from perdure.runtime.git import find_commit
+from perdure.runtime.integrity import hash_of, judge_artifact
 from perdure.runtime.verify import run_checks
 from perdure.storage.workspace import normal_path, reserved_reason, resolve_inside
 
@@ -84,59 +84,6 @@ def _sync_names(engine: Engine, path: str) -> None:
     while directory.startswith(root):
         engine.disk.sync_dir(directory)
         directory = directory.rpartition("/")[0]
-
-
-def hash_of(engine: Engine, path: str) -> tuple[str, int]:
-    """sha256 and size of a file, read piece by piece."""
-    digest, size_bytes = sha256(), 0
-    for chunk in engine.disk.read_chunks(path):
-        digest.update(chunk)
-        size_bytes += len(chunk)
-    return digest.hexdigest(), size_bytes
-
-
-def judge_artifact(engine: Engine, artifact: Artifact, *, quick: bool = False) -> str:
-    """``PASS`` or ``FAIL: why`` for one registered artifact, from the disk.
-
-    ``quick`` skips the hash of a file whose size and modification time are as they were hashed.
-    Raises nothing for what the disk may do: an unreadable file is a FAIL that says so.
-    """
-    if artifact.integrity.algo == "git":
-        return _judge_commit(engine, artifact)
-    try:
-        full = resolve_inside(engine.disk, engine.layout.root, artifact.path)
-        real = engine.disk.real_path(full)
-        stat = engine.disk.stat(real)
-        if stat is None:
-            return f"FAIL: missing: {artifact.path}"
-        known = artifact.integrity
-        if stat.size_bytes != known.size_bytes and known.size_bytes >= 0:
-            return (
-                f"FAIL: changed: {artifact.path} has {stat.size_bytes} bytes, not"
-                f" {known.size_bytes}"
-            )
-        if quick and known.mtime_ns is not None and stat.mtime_ns == known.mtime_ns:
-            return "PASS"
-        if known.algo != "sha256":
-            return "PASS (weak: size only)"
-        value, _ = hash_of(engine, real)
-    except (PathError, StorageError) as error:
-        return f"FAIL: unreadable: {artifact.path}: {error.message}"
-    if value != known.value:
-        return (
-            f"FAIL: changed: {artifact.path} has sha256 {value[:16]}..., not {known.value[:16]}..."
-        )
-    return "PASS"
-
-
-def _judge_commit(engine: Engine, artifact: Artifact) -> str:
-    repo = posixpath.join(engine.layout.root, artifact.repo or ".")
-    command = ["git", "-C", repo, "cat-file", "-e", f"{artifact.integrity.value}^{{commit}}"]
-    try:
-        found = subprocess.run(command, capture_output=True, check=False)
-    except OSError as error:
-        return f"FAIL: unreadable: git cannot be run: {error}"
-    return "PASS" if found.returncode == 0 else f"FAIL: missing: {artifact.path} in {repo}"
 
 
 def resolve_refs(engine: Engine, node: Node | None, evidence: Iterable[str]) -> tuple[str, ...]:
@@ -270,13 +217,27 @@ def _run_criteria(engine: Engine, node: Node) -> Sequence[dict[str, Any]]:
     return [msgspec.to_builtins(result) for result in results]
 
 
-def integrity_walk(engine: Engine, *, quick: bool = False) -> dict[str, str]:
-    """``PASS...`` or ``FAIL...`` for every artifact that is current or superseded."""
-    return {
-        name: judge_artifact(engine, artifact, quick=quick)
-        for name, artifact in engine.replica.state.artifacts.items()
-        if artifact.status != "quarantined"
-    }
+def unfinished_moves(engine: Engine, node_id: str | None = None) -> tuple[FileMove, ...]:
+    """Moves that a commit ordered and that a crash prevented, of one node or of all."""
+    moves = []
+    root, state = engine.layout.root, engine.replica.state
+    for artifact in state.artifacts.values():
+        origin, producer_id = artifact.origin, artifact.produced_by_node
+        if origin is None or origin in engine.replica.paths:
+            continue
+        if node_id is not None and producer_id != node_id:
+            continue
+        producer = state.nodes.get(producer_id or "")
+        if producer is not None and producer.state in ("RUNNING", "VERIFYING"):
+            continue  # what lies there now is of the attempt under way
+        if engine.disk.stat(f"{root}/{artifact.path}") is not None:
+            continue
+        if engine.disk.stat(f"{root}/{origin}") is None:
+            continue
+        here = msgspec.structs.replace(artifact, path=origin)
+        if judge_artifact(engine, here) == "PASS":
+            moves.append(FileMove(origin, artifact.path))
+    return tuple(moves)
 
 
 def read_commit(
@@ -286,13 +247,8 @@ def read_commit(
 
     Raises EvidenceError when git does not know it, or there is no git.
     """
-    command = ["git", "-C", repo, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise EvidenceError(f"git cannot be run: {error}.", code="git_missing") from None
-    commit = found.stdout.strip()
-    if found.returncode != 0 or not commit:
+    commit = find_commit(repo, revision)
+    if not commit:
         raise EvidenceError(
             f"git knows no commit {revision!r} in {repo}.",
             code="artifact_missing",

@@ -32,13 +32,8 @@ from perdure.runtime import work
 from perdure.runtime.calls import ingest
 from perdure.runtime.engine import Committed, Engine
 from perdure.runtime.eventlog import EventLog
-from perdure.runtime.evidence import (
-    integrity_walk,
-    judge_artifact,
-    read_back,
-    read_commit,
-    verify_node,
-)
+from perdure.runtime.evidence import read_back, read_commit, verify_node
+from perdure.runtime.integrity import integrity_walk, judge_artifact
 from perdure.runtime.opening import open_for_work
 from perdure.runtime.recover import Recovered
 from perdure.runtime.specs import make_spec
@@ -94,7 +89,11 @@ class HaltRuntime:
         self.engine = engine
         if engine.lease is not None:
             engine.ingest = ingest
-            engine.tick()
+            try:
+                engine.tick()
+            except BaseException:
+                engine.close()
+                raise
         # The hook holds the engine, not this object, so dropping the object closes it.
         self._closer = weakref.finalize(self, engine.close)
 
@@ -179,7 +178,7 @@ class HaltRuntime:
             effect,
             successor_of,
         )
-        return self._event(self.engine.execute(command, op=op))
+        return self._event(self.engine.execute(command, op=op), "AMENDMENT", node_id)
 
     def amend_node(self, node_id: str, reason: str, **after: Any) -> Event:
         """Change a node that is neither at work nor closed, by an AMENDMENT (TG-1)."""
@@ -204,11 +203,13 @@ class HaltRuntime:
         """
         refs = (evidence,) if isinstance(evidence, str) else tuple(evidence or ())
         if to == "RUNNING":
-            return self._event(work.start(self.engine, node_id, payload=payload, evidence=refs))
+            started = work.start(self.engine, node_id, payload=payload, evidence=refs)
+            return self._event(started, "STATE_TRANSITION", node_id)
         if to == "DONE":
-            return self._event(work.conclude(self.engine, node_id, refs))
+            done = work.conclude(self.engine, node_id, refs)
+            return self._event(done, "STATE_TRANSITION", node_id)
         command = c.MoveNode(node_id, to, refs, payload)
-        return self._event(self.engine.execute(command))
+        return self._event(self.engine.execute(command), "STATE_TRANSITION", node_id)
 
     def start(
         self, node_id: str, *, session: bool = False, reason: str = "", op: str | None = None
@@ -299,8 +300,9 @@ class HaltRuntime:
                 node_id=node_id,
                 supersedes=supersedes,
             )
-            self.engine.execute(command, op=op)
-            return self.state.artifacts[self.engine.replica.paths[command.path]]
+            committed = self.engine.execute(command, op=op)
+            held = self.engine.replica.paths.get(command.path)
+            return artifact_of(self.state, held or self._event(committed).entity.id)
 
     def register_commit(
         self, artifact_id: str, revision: str, repo: str, node_id: str, *, op: str | None = None
@@ -308,8 +310,9 @@ class HaltRuntime:
         """Register a git commit as an artifact, after git itself has found it in ``repo``."""
         with self.engine.writing():
             command = read_commit(self.engine, revision, repo, artifact_id, node_id)
-            self.engine.execute(command, op=op)
-            return self.state.artifacts[self.engine.replica.paths[command.path]]
+            committed = self.engine.execute(command, op=op)
+            held = self.engine.replica.paths.get(command.path)
+            return artifact_of(self.state, held or self._event(committed).entity.id)
 
     def verify_artifact(self, artifact_id: str) -> bool:
         """Whether the artifact's bytes on disk are the registered ones; reads them all."""
@@ -435,8 +438,9 @@ class HaltRuntime:
             "next_hint": state.next_hint,
         }
 
-    def _event(self, committed: Committed) -> Event:
-        """The last event of a commit, or the one that had already said the same."""
-        if committed.events:
-            return committed.events[-1]
+    def _event(self, committed: Committed, kind: str = "", entity_id: str = "") -> Event:
+        """The last event of a commit about this, or the one that had already said the same."""
+        for event in reversed(committed.events):
+            if kind in ("", event.kind) and entity_id in ("", event.entity.id):
+                return event
         return self.events()[int(committed.ref.removeprefix("J-")) - 1]

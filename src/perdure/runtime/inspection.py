@@ -18,7 +18,7 @@ from perdure.core.projection import read_as_of, seal_snapshot
 from perdure.core.recovery import check_consistency
 from perdure.errors import CorruptError, HaltError, PathError, StorageError
 from perdure.runtime.engine import Engine
-from perdure.runtime.evidence import integrity_walk
+from perdure.runtime.integrity import integrity_walk
 from perdure.storage import spool
 from perdure.storage.projections import stale_views
 from perdure.storage.workspace import resolve_inside

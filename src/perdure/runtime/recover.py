@@ -9,10 +9,7 @@ commit; running it again finds nothing left to do; each of its own steps may be 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from perdure.core.codec import Damage, encode_commit, from_json, timestamp, to_json
-from perdure.core.commands import FileMove
 from perdure.core.events import Draft
 from perdure.core.fold import Replica
 from perdure.core.frontier import frontier
@@ -28,10 +25,11 @@ from perdure.core.recovery import (
     finish_plan,
     plan_recovery,
 )
-from perdure.errors import CorruptError, StorageError
+from perdure.errors import CorruptError, EvidenceError, StorageError
 from perdure.ports import ProcessIdentity
 from perdure.runtime.engine import Engine
-from perdure.runtime.evidence import hash_of, judge_artifact, verify_node
+from perdure.runtime.evidence import unfinished_moves, verify_node
+from perdure.runtime.integrity import hash_of, judge_artifact
 from perdure.storage import spool
 from perdure.storage.projections import stale_views
 
@@ -128,7 +126,7 @@ def _gather(engine: Engine, takeover: str, take_over_sessions: bool) -> Findings
             stale_views(engine.disk, engine.layout, engine.replica, engine.journal.tip)
         ),
         unacknowledged_steering=tuple(state.steering),
-        moves=_unfinished_moves(engine),
+        moves=unfinished_moves(engine),
     )
 
 
@@ -197,20 +195,26 @@ def _add_stale_dependents(engine: Engine, nodes: dict[str, NodeFacts]) -> None:
             dependent = state.nodes[dependent_id]
             if dependent.state != "DONE" or dependent_id in nodes:
                 continue
-            diagnosis = _verify_again(engine, dependent)
-            if diagnosis:
-                nodes[dependent_id] = NodeFacts(files="missing", details=(diagnosis,))
-                stack.append(dependent_id)
+            facts = _verify_again(engine, dependent)
+            if facts is not None:
+                nodes[dependent_id] = facts
+                if facts.files == "missing":
+                    stack.append(dependent_id)
 
 
-def _verify_again(engine: Engine, node: Node) -> str:
+def _verify_again(engine: Engine, node: Node) -> NodeFacts | None:
+    """What speaks against a DONE node whose dependencies are gone; None when it stands."""
     if node.verification_level not in ("V0", "V1"):
-        return ""
+        return None
     try:
         verdict = verify_node(engine, node)
     except StorageError as error:
-        return error.message
-    return "" if verdict.passed else f"verified again: {verdict.diagnosis}"
+        return NodeFacts(files="unreadable", details=(error.message,))
+    except EvidenceError as error:
+        return NodeFacts(files="missing", details=(error.message,))
+    if verdict.passed:
+        return None
+    return NodeFacts(files="missing", details=(f"verified again: {verdict.diagnosis}",))
 
 
 def _unrecorded_fragments(engine: Engine) -> tuple[Fragment, ...]:
@@ -224,30 +228,12 @@ def _unrecorded_fragments(engine: Engine) -> tuple[Fragment, ...]:
             continue
         if int(parts[2]) > engine.journal.tip.offset if parts[2].isdecimal() else True:
             continue
-        digest, size_bytes = hash_of(engine, f"{engine.layout.recovered}/{name}")
+        try:
+            digest, size_bytes = hash_of(engine, f"{engine.layout.recovered}/{name}")
+        except StorageError:
+            continue  # it stays where it is, and the next recovery picks it up
         fragments.append(Fragment(path, digest, size_bytes, "torn tail, found set aside"))
     return tuple(fragments)
-
-
-def _unfinished_moves(engine: Engine) -> tuple[FileMove, ...]:
-    """Moves that a commit ordered and that a crash prevented."""
-    moves = []
-    root, state = engine.layout.root, engine.replica.state
-    for artifact in state.artifacts.values():
-        origin = artifact.origin
-        if origin is None or origin in engine.replica.paths:
-            continue
-        producer = state.nodes.get(artifact.produced_by_node or "")
-        if producer is not None and producer.state in ("RUNNING", "VERIFYING"):
-            continue  # what lies there now is of the attempt under way
-        if engine.disk.stat(f"{root}/{artifact.path}") is not None:
-            continue
-        if engine.disk.stat(f"{root}/{origin}") is None:
-            continue
-        here = msgspec.structs.replace(artifact, path=origin)
-        if judge_artifact(engine, here) == "PASS":
-            moves.append(FileMove(origin, artifact.path))
-    return tuple(moves)
 
 
 # What follows (R3 to R6)

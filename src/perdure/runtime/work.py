@@ -13,10 +13,10 @@ from perdure.core.decide_node import check_start
 from perdure.core.frontier import frontier
 from perdure.core.lookup import node_of
 from perdure.core.model import Executor, Node
-from perdure.errors import CheckFailedError, EvidenceError, TransitionError
+from perdure.errors import CheckFailedError, EvidenceError, RefusedError, TransitionError
 from perdure.runtime.contracts import issue_contract
 from perdure.runtime.engine import Committed, Engine
-from perdure.runtime.evidence import read_back, resolve_refs, verify_node
+from perdure.runtime.evidence import read_back, resolve_refs, unfinished_moves, verify_node
 from perdure.storage.workspace import resolve_inside
 
 _LEDGERS: Final = frozenset({"ledger.jsonl", "findings.jsonl", "state.json", "SUMMARY.md"})
@@ -50,6 +50,8 @@ def start(
             if first != node_id:
                 out_of_order = reason or f"asked for by {engine.actor}; {first} was first"
         if node.attempts:
+            _check_nothing_to_move(engine, node)
+            engine.move_files(unfinished_moves(engine, node_id))
             clear_scope(engine, node)
         contract = issue_contract(
             engine,
@@ -68,6 +70,17 @@ def _executor(engine: Engine, session: bool) -> Executor:
         return Executor(engine.actor, "session")
     me = engine.world.processes.me()
     return Executor(engine.actor, "process", me.host, me.boot_id, me.pid, me.started)
+
+
+def _check_nothing_to_move(engine: Engine, node: Node) -> None:
+    """What an attempt left is moved after the commit that ends it, so the next comes later."""
+    if engine.moves_after_commit:
+        raise RefusedError(
+            f"{node.node_id} cannot start again in the batch that ends an attempt: the files of"
+            " that attempt are moved away once the batch is committed.",
+            code="batch_order",
+            fix="Start it after the batch.",
+        )
 
 
 def clear_scope(engine: Engine, node: Node) -> list[str]:

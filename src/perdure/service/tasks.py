@@ -13,21 +13,25 @@ import msgspec
 
 from perdure.core import views
 from perdure.core.events import Event
+from perdure.core.late import LateModule
 from perdure.core.lookup import complete
 from perdure.core.model import CLOSED_STATES
 from perdure.errors import HaltError, LeaseHeldError, NotFoundError, RefusedError
 from perdure.runtime import calls
 from perdure.runtime.engine import Engine
 from perdure.runtime.eventlog import EventLog, tail_events
-from perdure.runtime.evidence import integrity_walk
-from perdure.runtime.halt import HaltRuntime
-from perdure.runtime.inspection import diagnose, verify_workspace
-from perdure.runtime.recover import summary
+from perdure.runtime.integrity import integrity_walk
 from perdure.runtime.world import World, real_world
 from perdure.storage import spool
 from perdure.storage.workspace import find_project, find_workspace, is_workspace, set_current
 
 Data = dict[str, Any]
+
+# Most calls are a note, a beat or a look at the status, and need none of these.
+_node_views: Final = LateModule("perdure.core.node_views")
+_halt: Final = LateModule("perdure.runtime.halt")
+_recover: Final = LateModule("perdure.runtime.recover")
+_inspection: Final = LateModule("perdure.runtime.inspection")
 
 answer_wait_s: Final = 2.0
 """How long a command waits for the coordinator's answer to what it dropped."""
@@ -66,7 +70,7 @@ def init_task(
             rule="D2",
             fix="Go on with it (`perdure status`), or choose another task id or directory.",
         )
-    runtime = HaltRuntime(workspace, task_id, goal=goal, tier=tier, actor=actor, world=world)
+    runtime = _halt.HaltRuntime(workspace, task_id, goal=goal, tier=tier, actor=actor, world=world)
     runtime.close()
     if project is not None:
         set_current(world.disk, project, task_id)
@@ -108,7 +112,8 @@ class Service:
 
     def next(self) -> Data:
         """The one thing to do next, with what doing it takes."""
-        return views.next_step(self._reader().replica)
+        data: Data = _node_views.next_step(self._reader().replica)
+        return data
 
     def show(self, ref: str) -> Data:
         """A node, an artifact, a question or an event, by id or unique prefix."""
@@ -118,11 +123,16 @@ class Service:
             number = int(ref[2:])
             log = EventLog(self.world.disk, engine.layout.journal, state.seq)
             if not 1 <= number <= state.seq:
-                raise NotFoundError(f"there is no event {ref}; the last is J-{state.seq}.")
+                raise NotFoundError(
+                    f"there is no event {ref}; the last is J-{state.seq}.",
+                    code="unknown_event",
+                    fix="`perdure log` lists the last ones.",
+                )
             return {"type": "event", **event_data(log[number - 1])}
         names = [*state.nodes, *state.artifacts, *state.questions, *state.contracts]
-        name = complete(ref, names, "node")
-        return views.show(engine.replica, name)
+        name = complete(ref, names, "record")
+        data: Data = _node_views.show(engine.replica, name)
+        return data
 
     def log(self, *, after: int | None = None, limit: int = 50) -> Data:
         """Events after a sequence number, or the last ones; ``next`` is where to go on."""
@@ -159,14 +169,15 @@ class Service:
         """Replay and check everything; ``exit_code`` says how bad it is."""
         engine = Engine(self.workspace, self.world, self.actor)
         self._require()
-        data: Data = msgspec.to_builtins(verify_workspace(engine))
+        data: Data = msgspec.to_builtins(_inspection.verify_workspace(engine))
         data["workspace"] = self.workspace
         return data
 
     def doctor(self) -> Data:
         """What is wrong with the workspace and how to put it right; changes nothing."""
         self._require()
-        return diagnose(Engine(self.workspace, self.world, self.actor))
+        data: Data = _inspection.diagnose(Engine(self.workspace, self.world, self.actor))
+        return data
 
     def _require(self) -> None:
         if not is_workspace(self.world.disk, self.workspace):
@@ -207,11 +218,11 @@ class Service:
     def resume(self) -> Data:
         """Take over and recover. ``exit_code`` 0: consistent and something may run; 1: files are
         not what was registered; 10: a person is needed; 11: the task is finished."""
-        runtime = HaltRuntime.resume(self.workspace, actor=self.actor, world=self.world)
+        runtime = _halt.HaltRuntime.resume(self.workspace, actor=self.actor, world=self.world)
         try:
             if runtime.state.fsm_task == "SUSPENDED":
                 runtime.move_task("EXECUTING")
-            data = summary(runtime.engine, runtime.recovered)
+            data: Data = _recover.summary(runtime.engine, runtime.recovered)
             nodes = runtime.state.nodes.values()
             closed = all(node.state in CLOSED_STATES for node in nodes)
             data["fsm_task"] = runtime.state.fsm_task

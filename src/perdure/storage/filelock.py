@@ -58,7 +58,7 @@ class RealFileLock:
     two threads at once.
     """
 
-    __slots__ = ("_descriptor", "_held", "_path", "_pid")
+    __slots__ = ("_descriptor", "_device", "_held", "_inode", "_path", "_pid")
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -66,7 +66,7 @@ class RealFileLock:
         self._pid = os.getpid()
         self._descriptor = -1
         try:
-            self._descriptor = _open_lock(path)
+            self._open()
         except OSError as error:
             raise StorageError.from_os(error, path, "Opening the lock") from error
 
@@ -79,10 +79,10 @@ class RealFileLock:
         try:
             for _ in range(reopens_max):
                 if self._descriptor < 0:
-                    self._descriptor = _open_lock(self._path)
+                    self._open()
                 if not _lock_now(self._descriptor):
                     return False
-                if _is_named(self._descriptor, self._path):
+                if self._is_named():
                     self._held = True
                     return True
                 self._drop()
@@ -108,6 +108,19 @@ class RealFileLock:
 
     def __del__(self) -> None:
         self.close()
+
+    def _open(self) -> None:
+        self._descriptor = _open_lock(self._path)
+        mine = os.fstat(self._descriptor)
+        self._device, self._inode = mine.st_dev, mine.st_ino
+
+    def _is_named(self) -> bool:
+        """Whether the open file is the one a newcomer would open under this name."""
+        try:
+            named = os.stat(self._path)
+        except FileNotFoundError:
+            return False
+        return named.st_ino == self._inode and named.st_dev == self._device
 
     def _drop(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -140,13 +153,3 @@ def _open_lock(path: str) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o644)
     _lock_descriptors.add(descriptor)
     return descriptor
-
-
-def _is_named(descriptor: int, path: str) -> bool:
-    """Whether the open file is the one a newcomer would open under this name."""
-    try:
-        named = os.stat(path)
-    except FileNotFoundError:
-        return False
-    mine = os.fstat(descriptor)
-    return mine.st_ino == named.st_ino and mine.st_dev == named.st_dev

@@ -80,8 +80,9 @@ class Journal:
 
         Raises CorruptError when the file has become shorter than what was read from it.
         """
-        if self._size_behind(self.tip) == self.tip.offset:
+        if self.size() == self.tip.offset:
             return None
+        self._size_behind(self.tip)
         scan = Scan(self.tip)
         chunks = self._disk.read_chunks(self.path, offset=self.tip.offset)
         for events in scan.commits(chunks):

@@ -250,6 +250,7 @@ def find_workspace(disk: Disk, start_dir: str, environ_value: str | None) -> str
         if not is_workspace(disk, named):
             raise NotFoundError(
                 f"PERDURE_WORKSPACE names {named}, which is not a workspace.",
+                code="no_workspace",
                 fix="Correct or unset PERDURE_WORKSPACE, or create it with `perdure -C DIR init`.",
             )
         return named
@@ -259,7 +260,9 @@ def find_workspace(disk: Disk, start_dir: str, environ_value: str | None) -> str
         project = os.path.join(directory, ".perdure")
         if _is_directory(disk, project):
             return _current(disk, project)
-    raise NotFoundError(f"There is no workspace in {start_dir} or above it.", fix=_INIT_FIX)
+    raise NotFoundError(
+        f"there is no workspace in {start_dir} or above it.", code="no_workspace", fix=_INIT_FIX
+    )
 
 
 def find_project(disk: Disk, start_dir: str) -> str | None:
@@ -291,7 +294,7 @@ def _current(disk: Disk, project: str) -> str:
     pointer = f"{project}/current"
     seen = disk.stat(pointer)
     if seen is None:
-        raise NotFoundError(f"{project} has no current task.", fix=_INIT_FIX)
+        raise NotFoundError(f"{project} has no current task.", code="no_workspace", fix=_INIT_FIX)
     line = disk.read(pointer, length=pointer_bytes_max).decode("utf-8", "surrogateescape").strip()
     if ID_PATTERN.match(line):
         workspace = f"{project}/tasks/{line}"
@@ -301,6 +304,7 @@ def _current(disk: Disk, project: str) -> str:
         return workspace
     raise NotFoundError(
         f"{pointer} names the task {line!r}, which has no workspace in {project}/tasks.",
+        code="no_workspace",
         fix=_INIT_FIX,
         suggestions=_tasks(disk, project),
     )

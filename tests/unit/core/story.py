@@ -20,7 +20,9 @@ ME = Executor("coordinator:main", "process", "here", "boot-1", 100, 10.0)
 class Story:
     """One replica, its journal, and a clock that moves by a second with each command."""
 
-    def __init__(self, task_id: str = "T1", *, begun: bool = True) -> None:
+    def __init__(
+        self, task_id: str = "T1", *, begun: bool = True, allowed: tuple[str, ...] = ()
+    ) -> None:
         self.replica = Replica()
         self.tip: ChainTip = EMPTY_TIP
         self.journal = b""
@@ -28,7 +30,7 @@ class Story:
         self.actor = "coordinator:main"
         self.moves: list[c.FileMove] = []
         if begun:
-            self.do(c.StartTask(task_id, "the goal"))
+            self.do(c.StartTask(task_id, "the goal", standing_authorities=allowed))
 
     # Doing
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.core.story import Story, replay
 
@@ -286,12 +286,12 @@ def test_a_state_that_does_not_exist_moves_nothing() -> None:
     assert (story.state_of("N1"), story.replica.state.fsm_task) == ("PENDING", "DECOMPOSING")
 
 
+SOME_KEY = st.text(max_size=6) | st.sampled_from(["deps", "spec", "x"])
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.sampled_from(["N1", "A-1", "T1", "inv-N1-1", *NODE_STATES, "current", "quarantined"]),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.text(max_size=6) | st.sampled_from(["deps", "spec", "x"]), inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(SOME_KEY, inner, max_size=3),
     max_leaves=6,
 )  # fmt: skip
 FIELDS = [
@@ -317,6 +317,7 @@ EVENTS = st.tuples(
 )
 
 
+@settings(max_examples=60)
 @given(st.lists(EVENTS, max_size=12), st.booleans())
 def test_no_payload_is_refused_and_the_state_can_always_be_stored(
     found: list[tuple[str, str, str, dict[str, Any]]], begun: bool

@@ -146,12 +146,47 @@ def test_the_retry_budget_is_the_nodes_own_or_the_policys() -> None:
     assert retry_budget(state, story.node("N1")) == 5
 
 
-def test_an_effect_that_has_happened_is_not_started_again() -> None:
+def test_an_effect_that_cannot_be_repeated_takes_an_authority() -> None:
+    for allowed, may in (((), False), (("N2",), False), (("N1",), True), (("*",), True)):
+        story = Story(allowed=allowed)
+        story.add("N1", effect="S3")
+        assert startable(story.replica.state, story.node("N1")) is may
+
+
+@pytest.mark.parametrize("effect", ["S0", "S1", "S2"])
+def test_every_other_effect_takes_none(effect: str) -> None:
     story = Story()
-    story.add("N1", effect="S3")
+    story.add("N1", effect=effect)
     assert startable(story.replica.state, story.node("N1"))
-    story.do(c.AppendRaw("RECEIPT", "node", "N1", {"proof": "mail 7"}))
-    assert not startable(story.replica.state, story.node("N1"))
+
+
+def test_a_node_is_replanned_by_an_amendment_since_it_failed() -> None:
+    story = Story()
+    story.add("N1")
+    (old,) = story.do(c.AmendNode("N1", {"priority": 1}, "before it failed"))
+    story.start("N1")
+    story.fail("N1")
+    node, edge = story.node("N1"), node_edge("RETRYABLE", "READY")
+    assert edge is not None
+    for cited in (None, "J-1", old.ref, "same tx"):
+        assert "no amendment" in edge.guard(story.replica.state, node, {"amendment": cited})
+    (new,) = story.do(c.AmendNode("N1", {"priority": 2}, "another way"))
+    assert edge.guard(story.replica.state, node, {"amendment": new.ref}) == ""
+
+
+def test_a_failed_verification_is_redone_only_while_strikes_are_left() -> None:
+    story = Story()
+    story.bring_to("N1", "VERIFYING")
+    node, edge = story.node("N1"), node_edge("VERIFYING", "RETRYABLE")
+    assert edge is not None
+    assert [
+        bool(edge.guard(story.replica.state, node, {})) for node.method_strikes in range(4)
+    ] == [
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 # FSM-T

@@ -165,5 +165,5 @@ def test_lock_file_swapped_at_every_attempt_is_a_no_not_a_loop(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = RealDisk().lock(path)
-    monkeypatch.setattr(filelock, "_is_named", lambda *_: False)
+    monkeypatch.setattr(filelock.RealFileLock, "_is_named", lambda _: False)
     assert not lock.try_acquire()

@@ -34,6 +34,7 @@ from perdure.interfaces.cli.verb import verb
 @click.pass_obj
 def add_command(
     request: Request,
+    *,
     node: str,
     title: str,
     deps: tuple[str, ...],
@@ -96,9 +97,7 @@ def _outputs(given: tuple[str, ...]) -> list[str] | str:
 @click.option("--reason", default="", metavar="TEXT", help="Why, for the record.")
 @click.option("--all", "everything", is_flag=True, help="Every node that is still open.")
 @click.pass_obj
-def cancel_command(
-    request: Request, nodes: tuple[str, ...], reason: str, everything: bool
-) -> None:
+def cancel_command(request: Request, nodes: tuple[str, ...], reason: str, everything: bool) -> None:
     """Give nodes up for good.
 
     Their files and history stay. Nothing leaves CANCELLED, and what depends on them cannot start.

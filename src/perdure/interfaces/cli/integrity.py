@@ -35,7 +35,7 @@ def _verify_lines(data: Data) -> list[str]:
     counted = ", ".join(f"{checked[name]} {name}" for name in names if name in checked)
     lines = [f"everything holds: {counted}"]
     if data["problems"]:
-        lines = [f"{len(data['problems'])} problems; checked {counted}"]
+        lines = [f"not everything holds: {len(data['problems'])} found; checked {counted}"]
     for item in data["problems"]:
         lines.append(f"  {item['what']} {plain(item['where'])}: {plain(item['message'], None)}")
         lines += [f"    fix: {plain(item['fix'], None)}"] if item["fix"] else []

@@ -4,7 +4,7 @@ Job: page and follow events. Invariants: writes nothing; every line is one event
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -45,6 +45,12 @@ def log_command(request: Request, after: int | None, limit: int, follow: bool) -
             write_line(event_line(event))
 
 
+_TELLING: Final = (
+    "path", "text", "verbatim", "rationale", "decision", "goal", "note", "reason",
+)  # fmt: skip
+"""The payload keys that say most about an event, best first."""
+
+
 def event_line(event: Data) -> str:
     """One event on one line: where, when, who, what, about what, and its gist."""
     name = event["entity"]["id"]
@@ -59,10 +65,10 @@ def _gist(kind: str, payload: Mapping[str, Any]) -> str:
         tail = f": {why}" if why else ""
         return f"{payload.get('from')} -> {payload.get('to')}{edge}{tail}"
     if kind == "AMENDMENT":
-        node = payload.get("node")
-        title = node.get("title") if isinstance(node, Mapping) else payload.get("title")
-        return f"{payload.get('op', '')} {title or payload.get('reason') or ''}".strip()
-    for key in ("path", "text", "goal", "statement", "note", "summary", "reason"):
+        after = payload.get("after")
+        title = after.get("title") if isinstance(after, Mapping) else None
+        return f"{payload.get('op') or ''} {title or payload.get('reason') or ''}".strip()
+    for key in _TELLING:
         if payload.get(key):
             return str(payload[key])
     return ""

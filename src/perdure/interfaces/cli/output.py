@@ -101,7 +101,9 @@ def field(label: str, value: object, most: int | None = line_chars_max) -> list[
 def fields(label: str, values: Sequence[str]) -> list[str]:
     """A line for each value, with the label on the first."""
     labels = [label, *[""] * max(0, len(values) - 1)]
-    return [line for name, value in zip(labels, values, strict=False) for line in field(name, value)]
+    return [
+        line for name, value in zip(labels, values, strict=False) for line in field(name, value)
+    ]
 
 
 def some(names: Sequence[str], most: int = 5, total: int | None = None) -> str:

@@ -35,6 +35,7 @@ def note_command(request: Request, text: str) -> None:
 @click.pass_obj
 def decide_command(
     request: Request,
+    *,
     text: str,
     decision_id: str | None,
     options: tuple[str, ...],
@@ -66,9 +67,7 @@ def decide_command(
 @click.option("--id", "steering_id", metavar="ID", help="Its id; one is made up otherwise.")
 @click.option("--source", metavar="WHO", help="Who said it; else the actor.")
 @click.pass_obj
-def steer_command(
-    request: Request, text: str, steering_id: str | None, source: str | None
-) -> None:
+def steer_command(request: Request, text: str, steering_id: str | None, source: str | None) -> None:
     """Hand an instruction to the task while work is under way.
 
     It is logged word for word before anybody acts on it, so it outlives the session it was said

@@ -41,8 +41,8 @@ _MODULES: Final = {name: module for group in GROUPS.values() for name, module in
 
 HELP: Final = """Crash-safe progress for long-running work by agents, scripts and people.
 
-Progress counts only when it was written, verified and committed. Kill anything at any moment: whoever
-comes next goes on from the last position that can be proved.
+Progress counts only when it was written, verified and committed. Kill anything at any moment:
+whoever comes next goes on from the last position that can be proved.
 
 \b
   perdure run task.yaml     drive a task file; after a crash the same line goes on
@@ -110,6 +110,7 @@ def build_program() -> Program:
     """The program with its global options."""
     program = Program(
         "perdure",
+        no_args_is_help=False,
         help=HELP,
         epilog=EPILOG,
         params=common_options(writes=True, hidden=False),
@@ -121,7 +122,7 @@ def build_program() -> Program:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one call of the command line and return its exit code. Never raises."""
-    argv = sys.argv[1:] if arguments is None else arguments
+    argv = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         return _ended(_run(argv))
     except BrokenPipeError:
@@ -149,7 +150,7 @@ def _run(argv: list[str]) -> int:
     except OSError as error:
         failure = StorageError.from_os(error, str(error.filename or "a file"), "input or output")
         return report_error(failure, as_json=as_json or request.json)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         if os.environ.get("PERDURE_DEBUG"):
             raise
         return report_error(_fault(error), as_json=as_json or request.json)

@@ -5,7 +5,6 @@ service they lead to. Invariants: the environment is read here and nowhere else;
 the verb wins over what stands before it. Never writes anything.
 """
 
-import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -34,8 +34,9 @@ def run_command(request: Request, file: str, jobs: int | None) -> int:
     The file is validated whole before anything runs. What a crash left is recovered first, also
     processes that it left running; finished work is not done again. One Ctrl-C stops at a commit
     boundary, a second one at once. Exits 0 finished, 10 a person is needed, 1 failed, 130 or 143
-    after a signal. The task is made in the .perdure beside FILE, or where -C says. With --json each
-    event is a line of JSON and the report comes last.
+    after a signal. The task is made in the nearest .perdure above FILE, or a new one beside
+    it, or where -C or PERDURE_WORKSPACE says. With --json each event is a line of JSON, and the
+    report comes last.
 
     \b
     Example:
@@ -114,6 +115,7 @@ def _summary(request: Request, data: Data) -> list[str]:
     lines += fields("questions", [f"{name}: {text}" for name, text in data["questions"].items()])
     lines += field("waiting", some(data["waiting"]))
     lines += field("failed", some(data["failed"]))
+    lines += field("damaged", some(data["damaged"]))
     lines += field("workspace", data["workspace"], None)
     return lines + fields("then", _commands(request, data))
 
@@ -130,6 +132,8 @@ def _commands(request: Request, data: Data) -> list[str]:
         commands.append(f"{perdure} retry NODE --reason TEXT   (answers the question about NODE)")
     if data["waiting"]:
         commands.append(f"{perdure} next   (work for a person or an agent)")
+    if data["damaged"]:
+        commands.append(f"{perdure} verify   (which files are not what was registered)")
     if data["failed"]:
         commands.append(f"{perdure} show {data['failed'][0]}   (why it failed)")
     return [*commands, f"{perdure} status"]

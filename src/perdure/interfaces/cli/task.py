@@ -23,7 +23,7 @@ from perdure.service.tasks import init_task
 @verb("init")
 @click.argument("task_id")
 @click.option("--goal", default="", metavar="TEXT", help="What the task is for, in a sentence.")
-@click.option("--tier", type=click.IntRange(0, 2), default=1, show_default=True,
+@click.option("--tier", type=click.IntRange(0, 2), default=1, show_default=True, metavar="N",
               help="How much is recorded; 1 suits nearly everything.")  # fmt: skip
 @click.pass_obj
 def init_command(request: Request, task_id: str, goal: str, tier: int) -> None:
@@ -65,10 +65,8 @@ def status_command(request: Request, limit: int) -> None:
 
 def _status_lines(data: Data) -> list[str]:
     counts: dict[str, int] = data["counts"]
-    lines = [
-        f"task {data['task_id']}: {data['fsm_task']} at J-{data['seq_last']},"
-        f" {counts.get('DONE', 0)} of {data['total']} done"
-    ]
+    done = f"{counts.get('DONE', 0)} of {data['total']} done"
+    lines = [f"task {data['task_id']}: {data['fsm_task']} at J-{data['seq_last']}, {done}"]
     lines += field("goal", data["goal"])
     lines += field("nodes", ", ".join(f"{count} {state}" for state, count in counts.items()))
     working = [f"{item['node']} ({item['executor']})" for item in data["running"]]
@@ -76,7 +74,9 @@ def _status_lines(data: Data) -> list[str]:
     lines += field("may start", some(data["frontier"]))
     stuck = [f"{item['node']} is {item['state']}: {item['why']}" for item in data["stuck"]]
     lines += fields("stuck", stuck)
-    lines += fields("questions", [f"{name}: {text}" for name, text in data["questions"].items()])
+    told = {item["why"] for item in data["stuck"]}
+    asked = [f"{name}: {text}" for name, text in data["questions"].items() if text not in told]
+    lines += fields("questions", asked)
     broken = [f"{name} {text}" for name, text in data["integrity"].items()]
     well = f"{data['artifacts']} registered, all as registered" if data["artifacts"] else ""
     lines += fields("files", broken) or field("files", well)
@@ -168,7 +168,15 @@ def show_command(request: Request, ref: str) -> None:
       perdure show J-42
     """
     data = request.service().show(ref)
-    respond(request, data, record(data))
+    respond(request, data, record(_legible(data)))
+
+
+def _legible(data: Data) -> Data:
+    """A node with its checks as people write them, once."""
+    if data["type"] != "node":
+        return data
+    spec = {name: value for name, value in data["spec"].items() if name != "acceptance_criteria"}
+    return {**data, "spec": spec}
 
 
 @verb("pause", writes=True)

@@ -11,14 +11,13 @@ import click
 
 from perdure.interfaces.cli.request import common_options
 
-_EVERY = "Every command also takes -C DIR, --json and --actor ROLE:ID"
-
 
 def verb(name: str, *, writes: bool = False) -> Callable[[Callable[..., Any]], click.Command]:
     """Make the function below the command of this name; ``writes`` gives it ``--op-id``."""
 
     def make(function: Callable[..., Any]) -> click.Command:
-        epilog = f"{_EVERY}{', a writing one --op-id ID' if writes else ''}: perdure --help."
+        op = ", --op-id ID" if writes else ""
+        epilog = f"Also: -C DIR, --json, --actor ROLE:ID{op}; see perdure --help."
         command = click.command(name, epilog=epilog)(function)
         command.params += common_options(writes=writes)
         return command

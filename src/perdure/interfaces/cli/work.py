@@ -12,7 +12,7 @@ import click
 from perdure.core.model import FAILURE_CLASSES
 from perdure.errors import EvidenceError, HaltError, PathError, UsageError
 from perdure.interfaces.cli.output import acknowledge, field, plain
-from perdure.interfaces.cli.request import Data, Request, text_of
+from perdure.interfaces.cli.request import Data, Request, common_options, text_of
 from perdure.interfaces.cli.verb import verb
 
 
@@ -50,9 +50,10 @@ def _started_lines(data: Data) -> list[str]:
 @click.option("--note", default="", metavar="TEXT", help="What it is busy with.")
 @click.pass_obj
 def beat_command(request: Request, node: str | None, note: str) -> None:
-    """Say that the work on a node is alive; without NODE, on all that you have at work.
+    """Say that the work on a node is alive.
 
-    Renews the contract. Exits 4 when nobody is at work on it.
+    Renews its contract; without NODE those of all that you have at work. Exits 4 when nobody is at
+    work on it.
 
     \b
     Example:
@@ -62,9 +63,9 @@ def beat_command(request: Request, node: str | None, note: str) -> None:
     acknowledge(request, data)
 
 
-@click.group("artifact", no_args_is_help=True)
+@click.group("artifact", no_args_is_help=False)
 def artifact_command() -> None:
-    """Register files: `artifact add NODE PATH`.
+    """Register files and commits as evidence.
 
     \b
     Example:
@@ -83,6 +84,7 @@ def artifact_command() -> None:
 @click.pass_obj
 def artifact_add_command(
     request: Request,
+    *,
     node: str,
     path: str | None,
     artifact_id: str | None,
@@ -128,6 +130,7 @@ def artifact_add_command(
 
 
 artifact_command.add_command(artifact_add_command)
+artifact_command.params += common_options(writes=True)
 
 
 def _point_to(error: HaltError, path: str, workspace: str, start_dir: str, node: str) -> None:
@@ -151,9 +154,7 @@ def _point_to(error: HaltError, path: str, workspace: str, start_dir: str, node:
               help="What shows it: an artifact id, J-n, or a path.")  # fmt: skip
 @click.option("--no-check", is_flag=True, help="Claim only; verify later with `perdure check`.")
 @click.pass_obj
-def submit_command(
-    request: Request, node: str, evidence: tuple[str, ...], no_check: bool
-) -> int:
+def submit_command(request: Request, node: str, evidence: tuple[str, ...], no_check: bool) -> int:
     """Claim that a node is complete, and have it verified.
 
     Registers its outputs, reads them back and runs its checks; only what passes is DONE. Exits 0
@@ -214,9 +215,7 @@ def _verdict_lines(data: Data) -> list[str]:
 @click.option("--reason", default="", metavar="TEXT", help="A short cause, equal for equal ones.")
 @click.option("--detail", default="", metavar="TEXT", help="More of it; - reads standard input.")
 @click.pass_obj
-def fail_command(
-    request: Request, node: str, failure_class: str, reason: str, detail: str
-) -> None:
+def fail_command(request: Request, node: str, failure_class: str, reason: str, detail: str) -> None:
     """Say that the attempt at work has failed.
 
     Its unverified files are set aside. A transient failure may be tried again, a permanent one

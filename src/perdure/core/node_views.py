@@ -1,0 +1,86 @@
+"""What people and agents read of one node or record: plain data, bounded where it is for an agent.
+
+Job: the answers of ``next`` and ``show``. Invariants: those of ``views``.
+"""
+
+from typing import Final
+
+import msgspec
+
+from perdure.core.criteria import render_criterion
+from perdure.core.fold import Replica
+from perdure.core.frontier import frontier
+from perdure.core.machine import edges_from, open_deps
+from perdure.core.model import CLOSED_STATES, Node
+from perdure.core.views import Data, cut, items_max, stuck
+
+brief_chars_max: Final = 1_200
+"""Text of a spec that ``next`` shows."""
+
+
+def next_step(replica: Replica) -> Data:
+    """The first of the frontier and what doing it takes; or why there is none."""
+    state = replica.state
+    names = frontier(replica)
+    if not names:
+        open_names = [n.node_id for n in state.nodes.values() if n.state not in CLOSED_STATES]
+        why = "everything is done" if not open_names else "what is open has to wait"
+        return {
+            "node": None,
+            "why": why if state.nodes else "the task has no nodes yet; `perdure add` makes one",
+            "open": open_names[:items_max],
+            "stuck": stuck(replica),
+        }
+    node = state.nodes[names[0]]
+    outputs = node.spec.outputs
+    return {
+        "node": node.node_id,
+        "title": cut(node.title),
+        "goal": cut(node.spec.goal, brief_chars_max),
+        "scope": f"artifacts/{node.node_id}/",
+        "outputs": None if outputs is None else list(outputs[:items_max]),
+        "accept": [
+            cut(render_criterion(item)) for item in node.spec.acceptance_criteria[:items_max]
+        ],
+        "inputs": [
+            state.artifacts[name].path
+            for dep in node.deps[:items_max]
+            for name in state.nodes[dep].artifacts[:items_max]
+        ][:items_max],
+        "attempt": node.attempts + 1,
+        "last_failure": cut(node.diagnosis, 400),
+        "others_ready": len(names) - 1,
+        "commands": [
+            f"perdure start {node.node_id}",
+            f"perdure beat {node.node_id}",
+            f"perdure submit {node.node_id}",
+        ],
+    }
+
+
+def show(replica: Replica, name: str) -> Data:
+    """One node, artifact, question or contract, whole."""
+    state = replica.state
+    node = state.nodes.get(name)
+    if node is not None:
+        return {"type": "node", **_node(replica, node)}
+    artifact = state.artifacts.get(name)
+    if artifact is not None:
+        return {"type": "artifact", "id": name, **msgspec.to_builtins(artifact)}
+    question = state.questions.get(name)
+    if question is not None:
+        return {"type": "question", **msgspec.to_builtins(question)}
+    return {"type": "contract", **msgspec.to_builtins(state.contracts[name])}
+
+
+def _node(replica: Replica, node: Node) -> Data:
+    state = replica.state
+    data: Data = msgspec.to_builtins(node)
+    data["spec"]["acceptance"] = [render_criterion(c) for c in node.spec.acceptance_criteria]
+    data["waits_for"] = {dep: state.nodes[dep].state for dep in open_deps(state, node)}
+    data["dependents"] = list(replica.dependents.get(node.node_id, ()))
+    data["can_go_to"] = sorted({edge.target for edge in edges_from(node.state)})
+    data["files"] = {name: state.artifacts[name].path for name in node.artifacts}
+    contract = state.contracts.get(node.invocation or "")
+    data["contract"] = None if contract is None else msgspec.to_builtins(contract)
+    return data

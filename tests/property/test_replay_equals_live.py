@@ -1,0 +1,302 @@
+"""Whatever happens, replaying the journal gives what was lived: byte for byte.
+
+One machine lives over the pure core, with thousands of steps; another over the real runtime in a
+real directory, where it closes, resumes, attaches beside, and reads its projections back.
+"""
+
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from tests.unit.core.story import ME, Story, replay
+
+from perdure import HaltRuntime
+from perdure.core import commands as c
+from perdure.core.fold import Replica
+from perdure.core.model import FAILURE_CLASSES, NODE_STATES, TASK_STATES, Executor, Integrity, Spec
+from perdure.core.projection import (
+    checkpoint_view,
+    graph_view,
+    registry_view,
+    seal,
+    seal_snapshot,
+    unseal_snapshot,
+)
+from perdure.core.recovery import check_consistency
+from perdure.errors import FencedError, HaltError
+from perdure.storage.projections import load_snapshot
+from perdure.storage.workspace import Layout
+
+NODE = st.sampled_from([f"N{n}" for n in range(6)])
+NODES = st.lists(NODE, max_size=2, unique=True)
+CHARACTER = st.characters() | st.characters(categories=["Cs"])
+TEXT = st.text(CHARACTER, min_size=1, max_size=20).filter(str.strip)
+OP = st.none() | st.sampled_from([f"op-{n}" for n in range(8)])
+PATH = st.sampled_from(["a.txt", "a.v2.txt", "b.txt", "b.v3.txt", "c.txt"])
+CONTENT = st.sampled_from(["ab" * 32, "cd" * 32])
+
+
+class CoreMachine(RuleBasedStateMachine):
+    """Random commands over decide and fold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.story = Story(allowed=("N1",))
+        self.contracts = 0
+
+    def attempt(self, command: c.Command, op: str | None = None) -> None:
+        before, length = self.story.snapshot(), len(self.story.journal)
+        if op is not None and op in self.story.replica.state.ops:
+            return  # the engine answers it without deciding
+        refused = None
+        try:
+            self.story.do(command, op=op)
+        except HaltError as error:
+            refused = error
+        if refused is not None:
+            assert refused.code
+            assert refused.message
+            assert (self.story.snapshot(), len(self.story.journal)) == (before, length)
+
+    @rule(
+        node=NODE,
+        deps=NODES,
+        effect=st.sampled_from(["S0", "S3"]),
+        outputs=st.sampled_from([None, (), ("a.txt",)]),
+        old=st.none() | NODE,
+    )
+    def add(self, node: str, deps: list[str], effect: Any, outputs: Any, old: str | None) -> None:
+        spec = Spec(outputs=outputs, retry_budget=2)
+        command = c.AddNode(node, "a node", tuple(deps), spec, effect=effect, successor_of=old)
+        self.attempt(command)
+
+    @rule(node=NODE, title=TEXT, priority=st.integers(-2, 2), op=OP)
+    def add_with_an_op(self, node: str, title: str, priority: int, op: str | None) -> None:
+        self.attempt(c.AddNode(node, title, priority=priority), op)
+
+    @rule(node=NODE, deps=NODES, priority=st.integers(0, 3))
+    def amend(self, node: str, deps: list[str], priority: int) -> None:
+        self.attempt(c.AmendNode(node, {"deps": deps, "priority": priority}, "so"))
+
+    @rule(node=NODE, session=st.booleans(), op=OP)
+    def start(self, node: str, session: bool, op: str | None) -> None:
+        self.contracts += 1
+        who = Executor("executor:x", "session") if session else ME
+        expires = self.story.now + 60 if session else None
+        contract = c.IssuedContract(f"inv-{self.contracts}", "ab" * 32, who, expires, {})
+        self.attempt(c.MoveNode(node, "RUNNING", contract=contract), op)
+
+    @rule(node=NODE, to=st.sampled_from(NODE_STATES), text=TEXT)
+    def move(self, node: str, to: str, text: str) -> None:
+        payload = {"reason": text, "wake": text, "manifest": text, "decision": text,
+                   "authority": text, "diagnosis": text, "replacement": text}  # fmt: skip
+        self.attempt(c.MoveNode(node, to, ("J-1",), payload))
+
+    @rule(node=NODE, passed=st.booleans())
+    def conclude(self, node: str, passed: bool) -> None:
+        verdict = c.Verdict(passed, "verifier:v1", "V1", ({"passed": passed},), {}, "why")
+        self.attempt(c.MoveNode(node, "DONE", verdict=verdict))
+
+    @rule(node=NODE, kind=st.sampled_from(FAILURE_CLASSES), interruption=st.booleans(), text=TEXT)
+    def fail(self, node: str, kind: str, interruption: bool, text: str) -> None:
+        self.attempt(c.FailNode(node, kind, text, interruption=interruption))
+
+    @rule(node=NODE, method=st.sampled_from(["", "default", "other"]), op=OP)
+    def retry(self, node: str, method: str, op: str | None) -> None:
+        self.attempt(c.RetryNode(node, "because", method), op)
+
+    @rule(nodes=NODES)
+    def cancel(self, nodes: list[str]) -> None:
+        self.attempt(c.CancelNodes(tuple(nodes), "not wanted"))
+
+    @rule(node=st.none() | NODE, path=PATH, value=CONTENT, name=st.sampled_from(["", "A-1", "A-2"]),
+          supersedes=st.none() | st.just("A-1"))  # fmt: skip
+    def register(self, node: str | None, path: str, value: str, name: str,
+                 supersedes: str | None) -> None:  # fmt: skip
+        integrity = Integrity("sha256", value, 3, "now")
+        self.attempt(c.RegisterArtifact(name, path, "doc", integrity, node, supersedes=supersedes))
+
+    @rule(node=NODE, name=st.sampled_from(["A-1", "A-2", "A-N1"]))
+    def attach(self, node: str, name: str) -> None:
+        self.attempt(c.AttachArtifact(node, name))
+
+    @rule(nodes=NODES)
+    def beat(self, nodes: list[str]) -> None:
+        if nodes:
+            self.attempt(c.Beat(tuple(nodes)))
+
+    @rule(text=TEXT, steering=st.sampled_from(["", "ST-001", "ST-002"]), op=OP)
+    def say(self, text: str, steering: str, op: str | None) -> None:
+        self.attempt(c.WriteNote(text, "hint"), op)
+        self.attempt(c.LogSteering(steering, text))
+        self.attempt(c.RecordDecision("", text))
+
+    @rule(to=st.sampled_from(TASK_STATES))
+    @precondition(lambda self: len(self.story.journal) > 3_000)
+    def move_task(self, to: str) -> None:
+        if to != "ARCHIVED":
+            self.attempt(c.MoveTask(to, "so"))
+
+    @rule()
+    def go_on_from_a_snapshot(self) -> None:
+        found = unseal_snapshot(self.story.snapshot())
+        assert found is not None
+        self.story.replica, self.story.tip = Replica(found[0]), found[1]
+
+    @invariant()
+    def replaying_gives_what_was_lived(self) -> None:
+        replica, tip = replay(self.story.journal)
+        assert tip == self.story.tip
+        assert seal_snapshot(replica.state, tip) == self.story.snapshot()
+        assert replica.paths == self.story.replica.paths
+        assert check_consistency(replica) == []
+
+
+class DiskMachine(RuleBasedStateMachine):
+    """Random calls of the library over a real directory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = os.path.realpath(tempfile.mkdtemp(prefix="perdure-"))
+        self.workspace = os.path.join(self.root, "w")
+        self.runtime = HaltRuntime(self.workspace, "T1", goal="the goal")
+        self.files = 0
+
+    def teardown(self) -> None:
+        self.runtime.close()
+        shutil.rmtree(self.root)
+
+    def file(self, node: str, text: str) -> str:
+        self.files += 1
+        path = f"artifacts/{node}/{self.files}.txt"
+        full = os.path.join(self.workspace, path)
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        with open(full, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        return path
+
+    @initialize()
+    def begin(self) -> None:
+        self.runtime.add_node("N0", "first")
+
+    @rule(node=NODE, deps=NODES, op=OP)
+    def add(self, node: str, deps: list[str], op: str | None) -> None:
+        with suppress(HaltError):
+            self.runtime.add_node(node, f"title of {node}", deps=deps, op=op)
+
+    @rule(node=NODE, ok=st.booleans())
+    def work(self, node: str, ok: bool) -> None:
+        with suppress(HaltError):
+            self.runtime.start(node, session=not ok)
+            self.file(node, f"by {node}")
+            if ok:
+                self.runtime.submit(node)
+            else:
+                self.runtime.fail(node, "transient-agent", "exit 3")
+
+    @rule(node=NODE, to=st.sampled_from(NODE_STATES))
+    def move(self, node: str, to: str) -> None:
+        with suppress(HaltError):
+            self.runtime.transition(node, to, ["J-1"], reason="r", wake="w", diagnosis="d")
+
+    @rule(node=NODE, name=st.sampled_from(["", "A-1"]), op=OP)
+    def register(self, node: str, name: str, op: str | None) -> None:
+        with suppress(HaltError):
+            self.runtime.register_artifact(name, self.file(node, "text"), node_id=node, op=op)
+
+    @rule(node=NODE, text=TEXT, whole=st.booleans())
+    def batch(self, node: str, text: str, whole: bool) -> None:
+        before = self.runtime.seq_last
+        with suppress(HaltError, ZeroDivisionError), self.runtime.batch():
+            self.runtime.note(text)
+            self.runtime.transition(node, "READY")
+            if not whole:
+                raise ZeroDivisionError
+        assert whole or self.runtime.seq_last == before
+
+    @rule(text=TEXT)
+    def say(self, text: str) -> None:
+        self.runtime.note(text)
+        self.runtime.steering("", text)
+
+    @rule()
+    def close_and_resume(self) -> None:
+        self.runtime.close()
+        self.runtime = HaltRuntime.resume(self.workspace)
+
+    @rule()
+    def supersede(self) -> None:
+        old, self.runtime = self.runtime, HaltRuntime.resume(self.workspace)
+        with pytest.raises(FencedError):
+            old.note("too late")
+
+    @rule()
+    def write_without_coordinating(self) -> None:
+        self.runtime.close()
+        beside = HaltRuntime.attach(self.workspace)
+        beside.note("a short command")
+        beside.close()
+        self.runtime = HaltRuntime.resume(self.workspace)
+
+    @invariant()
+    def replaying_gives_what_is_live(self) -> None:
+        engine = self.runtime.engine
+        with open(engine.layout.journal, "rb") as stream:
+            replica, tip = replay(stream.read())
+        assert tip == engine.journal.tip
+        assert seal_snapshot(replica.state, tip) == seal_snapshot(engine.replica.state, tip)
+        assert self.runtime.status()["seq_last"] == len(self.runtime.events()) == tip.seq
+        views = (graph_view, registry_view)
+        assert [v(replica.state) for v in views] == [v(engine.replica.state) for v in views]
+
+    @rule()
+    def what_is_on_disk_is_true(self) -> None:
+        self.runtime.note("the last word")  # whatever was undone before
+        self.runtime.close()
+        layout = Layout(self.workspace)
+        found = load_snapshot(self.runtime.engine.disk, layout)
+        assert found is not None
+        with open(layout.journal, "rb") as stream:
+            replica, tip = replay(stream.read())
+        assert seal_snapshot(found[0], found[1]) == seal_snapshot(replica.state, tip)
+        rebuilt = {
+            layout.task_graph: seal(graph_view(replica.state), tip),
+            layout.registry: seal(registry_view(replica.state), tip),
+            layout.checkpoint: seal(checkpoint_view(replica), tip),
+        }
+        for path, data in rebuilt.items():
+            with open(path, "rb") as stream:
+                assert stream.read() == data, path
+        for path in (*rebuilt, layout.snapshot):
+            os.unlink(path)
+        self.runtime = HaltRuntime.resume(self.workspace)
+
+
+def test_over_the_core() -> None:
+    run_state_machine_as_test(
+        CoreMachine, settings=settings(max_examples=100, stateful_step_count=40)
+    )
+
+
+def test_over_the_runtime_in_a_real_directory() -> None:
+    run_state_machine_as_test(
+        DiskMachine,
+        settings=settings(
+            max_examples=15,
+            stateful_step_count=15,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
