@@ -47,13 +47,10 @@ class SystemClock:
 
     __slots__ = ()
 
-    def now(self) -> float:
-        """Seconds since 1970, UTC; steps when somebody sets the clock."""
-        return time.time()
-
-    def monotonic(self) -> float:
-        """Seconds since some fixed moment; never goes back."""
-        return time.monotonic()
+    now = staticmethod(time.time)
+    """Seconds since 1970, UTC; steps when somebody sets the clock."""
+    monotonic = staticmethod(time.monotonic)
+    """Seconds since some fixed moment; never goes back."""
 
     def sleep(self, seconds: float) -> None:
         """Wait; not at all for a time that is over already."""

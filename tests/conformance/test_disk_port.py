@@ -10,7 +10,7 @@ import os
 import random
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
@@ -19,6 +19,8 @@ from perdure.ports import Disk
 from perdure.storage import disk as disk_module
 from perdure.storage.disk import RealDisk
 from perdure.testing import SimDisk
+
+T = TypeVar("T")
 
 KINDS = ("RealDisk", "SimDisk")
 calls_per_story = 60
@@ -327,7 +329,7 @@ class RecordedOs:
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
 
-    def _step(self, what: str, act: Callable[[], Any]) -> Any:
+    def _step(self, what: str, act: Callable[[], T]) -> T:
         if len(self.steps) + 1 == self.fail_at and comparable([what]) == [self.fail_what]:
             self.steps.append(what)
             raise OSError(self.errno, os.strerror(self.errno))
@@ -506,6 +508,8 @@ def test_both_disks_do_the_same_in_the_same_steps(
         if call[0] != "link":
             assert answers[0] == answers[1], story
             assert comparable(sim_steps(sim.disk)) == comparable(recorded.steps), story
-        left = {path: it for path, it in sim.disk.tree().items() if path.startswith(f"{workspace}/")}
+        left = {
+            path: it for path, it in sim.disk.tree().items() if path.startswith(f"{workspace}/")
+        }
         # A temporary file stays where its own removal failed; its name holds the real pid.
         assert without_temps(left) == without_temps(real_tree(workspace)), story

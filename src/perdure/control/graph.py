@@ -13,7 +13,7 @@ import msgspec
 
 from perdure.control.taskfile import NodePlan, TaskFile
 from perdure.core import commands as c
-from perdure.core.model import Node
+from perdure.core.model import Node, State
 from perdure.errors import RefusedError
 from perdure.runtime.engine import Engine
 
@@ -27,6 +27,8 @@ class GraphChange(msgspec.Struct, frozen=True):
     amended: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     """Nodes of the task that the file no longer names; they stay."""
+    ignored: tuple[str, ...] = ()
+    """What the file says otherwise than when the task was created, and only a person may change."""
 
 
 def source_of(task: TaskFile, workspace: str) -> dict[str, Any]:
@@ -46,7 +48,7 @@ def align_graph(engine: Engine, task: TaskFile) -> GraphChange:
     state = engine.replica.state
     source = source_of(task, engine.layout.root)
     if state.source == source and all(plan.node_id in state.nodes for plan in task.nodes):
-        return GraphChange(dropped=_dropped(engine, task))
+        return GraphChange(dropped=_dropped(engine, task), ignored=_ignored(engine, task))
     changes = {}
     for plan in task.nodes:
         node = state.nodes.get(plan.node_id)
@@ -59,19 +61,32 @@ def align_graph(engine: Engine, task: TaskFile) -> GraphChange:
     with engine.batch():
         for plan in _in_dependency_order(task):
             if plan.node_id not in state.nodes:
-                engine.execute(_add(plan))
+                engine.execute(_add(plan, state))
                 added.append(plan.node_id)
         for node_id, after in changes.items():
             engine.execute(c.AmendNode(node_id, after, "the task file changed"))
         if state.source != source:
             note = f"task file {source['file']}"
             engine.execute(c.WriteNote(note, "source", {"source": source}))
-    return GraphChange(tuple(added), tuple(changes), _dropped(engine, task))
+    return GraphChange(tuple(added), tuple(changes), _dropped(engine, task), _ignored(engine, task))
 
 
 def _dropped(engine: Engine, task: TaskFile) -> tuple[str, ...]:
     named = {plan.node_id for plan in task.nodes}
     return tuple(name for name in engine.replica.state.nodes if name not in named)
+
+
+def _ignored(engine: Engine, task: TaskFile) -> tuple[str, ...]:
+    state = engine.replica.state
+    pairs = {
+        "goal": (task.goal, state.goal_statement),
+        "acceptance": (task.acceptance, state.acceptance),
+        "tier": (task.tier, state.tier),
+        "policies": (task.policies, state.policies),
+        "people": (task.people, state.people),
+        "standing_authorities": (task.standing_authorities, state.standing_authorities),
+    }
+    return tuple(name for name, (asked, held) in pairs.items() if asked != held)
 
 
 def _difference(plan: NodePlan, node: Node) -> dict[str, Any]:
@@ -96,7 +111,8 @@ def _check_amendable(plan: NodePlan, node: Node, after: dict[str, Any]) -> None:
         f" {node.state} already.",
         code="spec_frozen",
         rule="TG-1",
-        fix="Put the old text back, and add a node that does what is wanted now.",
+        fix="Put the old text back, and add a node that does what is wanted now"
+        " (with successor_of, if this one is quarantined or cancelled).",
     )
 
 
@@ -116,7 +132,9 @@ def _in_dependency_order(task: TaskFile) -> list[NodePlan]:
     return list(ordered.values())
 
 
-def _add(plan: NodePlan) -> c.AddNode:
+def _add(plan: NodePlan, state: State) -> c.AddNode:
+    before = state.nodes.get(plan.successor_of or "")
+    dead = before is not None and before.state in ("QUARANTINED", "CANCELLED")
     return c.AddNode(
         plan.node_id,
         plan.title,
@@ -126,4 +144,5 @@ def _add(plan: NodePlan) -> c.AddNode:
         plan.verification_level,
         plan.resume_policy,
         plan.effect,
+        plan.successor_of if dead else None,
     )

@@ -7,6 +7,7 @@ what it was; a failure never hides behind a success.
 
 import msgspec
 
+from perdure.core import views
 from perdure.core.frontier import frontier
 from perdure.core.machine import unreplaced
 from perdure.core.model import CLOSED_STATES
@@ -42,12 +43,11 @@ def conclude_run(
     damaged = tuple(f"{name} {text}" for name, text in walk.items() if not text.startswith("PASS"))
     failed = dict.fromkeys([*unreplaced(state), *runtime.recovered.suspects])
     by_hand = [n for n in frontier(runtime.engine.replica) if state.nodes[n].spec.run is None]
-    held = [
-        node.node_id
-        for node in state.nodes.values()
-        if node.state in ("RUNNING", "VERIFYING", "BLOCKED")
-    ]
-    waiting = dict.fromkeys([*held, *sorted(unstoppable), *by_hand])
+    at_work = [n.node_id for n in state.nodes.values() if n.state in ("RUNNING", "VERIFYING")]
+    held = views.held(runtime.engine.replica)
+    waiting = dict.fromkeys([*at_work, *held, *sorted(unstoppable), *by_hand])
+    for name in failed:
+        waiting.pop(name, None)
     still_open = any(node.state not in CLOSED_STATES for node in state.nodes.values())
     if signal or paused:
         outcome = "interrupted" if signal else "paused"
@@ -55,7 +55,7 @@ def conclude_run(
         outcome = "finished"
         if state.fsm_task == "EXECUTING":
             runtime.move_task("FINAL_AUDIT")
-    elif still_open and (state.questions or waiting):
+    elif state.questions or waiting:
         outcome = "needs_person"
     else:
         outcome = "failed"

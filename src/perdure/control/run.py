@@ -22,17 +22,18 @@ from perdure.control.executor import (
     start_command,
     wait_for_commands,
 )
-from perdure.control.graph import align_graph
+from perdure.control.graph import GraphChange, align_graph
 from perdure.control.orphans import discard_records, find_orphans, stop_orphans
+from perdure.control.pacing import RetryPacing
 from perdure.control.report import RunReport, conclude_run
 from perdure.control.taskfile import TaskFile
 from perdure.core import commands as c
 from perdure.core.frontier import frontier
 from perdure.core.model import CLOSED_STATES, Node
-from perdure.errors import EvidenceError, RefusedError, StorageError
+from perdure.errors import EvidenceError, RefusedError
 from perdure.runtime import work
+from perdure.runtime.batching import Committed
 from perdure.runtime.contracts import environment_for
-from perdure.runtime.engine import Committed
 from perdure.runtime.evidence import verify_node
 from perdure.runtime.halt import HaltRuntime
 
@@ -40,8 +41,6 @@ Emit = Callable[[dict[str, Any]], None]
 
 tick_s: Final = 0.5
 """The longest the loop sleeps: messages and the lease are looked after this often."""
-backoff_first_s: Final = 1.0
-backoff_most_s: Final = 60.0
 stop_grace_s: Final = 5.0
 detail_chars_max: Final = 1_000
 
@@ -58,7 +57,7 @@ class RunLoop:
         self._emit = emit
         self._slots: dict[str, RunningCommand] = {}
         self._checks: dict[str, Future[c.Verdict]] = {}
-        self._not_before: dict[str, float] = {}
+        self._pacing = RetryPacing(self._engine)
         self._pausing: str | None = None
         self._signal = 0
         self._signals_seen = 0
@@ -99,7 +98,7 @@ class RunLoop:
 
     def _align(self, task: TaskFile) -> None:
         change = align_graph(self._engine, task)
-        if change.added or change.amended or change.dropped:
+        if change != GraphChange():
             self._emit({"event": "graph", **msgspec.to_builtins(change)})
 
     def _enter_executing(self) -> None:
@@ -144,19 +143,16 @@ class RunLoop:
             self._engine.tick()
             self._collect_checks()
             self._collect_slots()
-            if not self._signal and self._pausing is None:
+            if not self._signal:
                 self._start_checks()
+            if not self._signal and self._pausing is None:
                 self._start_nodes()
             if not self._slots and not self._checks and not self._is_waiting_to_retry():
                 return
             self._wait()
 
     def _wait(self) -> None:
-        timeout_s = tick_s
-        now = self._clock.monotonic()
-        for node_id, moment in self._not_before.items():
-            if node_id not in self._slots and moment > now:
-                timeout_s = min(timeout_s, moment - now)
+        timeout_s = min(tick_s, self._pacing.due_in_s())
         wait_for_commands(
             list(self._slots.values()),
             timeout_s=timeout_s,
@@ -186,7 +182,7 @@ class RunLoop:
         """Whether something may start later in this run without anybody's help."""
         if self._signal or self._pausing is not None:
             return False
-        return any(node.node_id in self._not_before for node in self._runnable())
+        return any(self._pacing.holds(node.node_id) for node in self._runnable())
 
     def _runnable(self) -> list[Node]:
         """The nodes this run may start itself, best first."""
@@ -215,25 +211,13 @@ class RunLoop:
     def _start_nodes(self) -> None:
         if len(self._slots) >= self._jobs:
             return
-        now = self._clock.monotonic()
-        ready = [node for node in self._runnable() if self._not_before.get(node.node_id, 0) <= now]
+        ready = [node for node in self._runnable() if self._pacing.is_due(node.node_id)]
         for node in ready[: self._jobs - len(self._slots)]:
-            if node.node_id in self._not_before and not self._environment_is_well(node):
+            trouble = self._pacing.probe(node)
+            if trouble:
+                self._emit({"event": "probe_failed", "node": node.node_id, "why": trouble})
                 continue
             self._start(node)
-
-    def _environment_is_well(self, node: Node) -> bool:
-        """RT-1: before a retry in a troubled environment, one cheap probe of it."""
-        probe = f"{self._engine.layout.tmp}/probe-{node.node_id}"
-        try:
-            self._disk.make_dirs(self._engine.layout.tmp)
-            self._disk.replace(probe, b"\0" * (64 << 10), durable=True)
-            self._disk.unlink(probe, durable=False)
-        except StorageError as error:
-            self._emit({"event": "probe_failed", "node": node.node_id, "why": error.message})
-            self._hold_back(node)
-            return False
-        return True
 
     def _start(self, node: Node) -> None:
         node_id, layout = node.node_id, self._engine.layout
@@ -290,7 +274,7 @@ class RunLoop:
             try:
                 work.submit(self._engine, node.node_id, check=False)
             except EvidenceError as error:
-                signature = f"reported success and wrote nothing: {error.message}"
+                signature = f"reported success without proof: {error.message}"
                 self._fail(node, "transient-agent", signature, ended)
             return
         if ended.how == "stopped" and self._signal:
@@ -309,13 +293,8 @@ class RunLoop:
         detail = ended.log_tail.strip()[-detail_chars_max:]
         self._runtime.fail(node.node_id, failure_class, signature, detail=detail)
         if failure_class == "transient-environment":
-            self._hold_back(self._runtime.state.nodes[node.node_id])
+            self._pacing.hold_back(self._runtime.state.nodes[node.node_id])
         self._emit_state(node.node_id, "failed", why=signature, wall_s=round(ended.wall_s, 3))
-
-    def _hold_back(self, node: Node) -> None:
-        """Wait longer before each retry in a troubled environment."""
-        pause_s = min(backoff_first_s * 2 ** max(0, node.method_strikes - 1), backoff_most_s)
-        self._not_before[node.node_id] = self._clock.monotonic() + pause_s
 
     def _emit_state(self, node_id: str, event: str, **more: Any) -> None:
         state = self._runtime.state
@@ -354,7 +333,7 @@ class RunLoop:
             verdict = self._verdict_of(node_id, future)
             self._engine.execute(c.MoveNode(node_id, "DONE", verdict=verdict))
             if verdict.passed:
-                self._not_before.pop(node_id, None)
+                self._pacing.release(node_id)
                 self._emit_state(node_id, "done", checks=len(verdict.checks))
             else:
                 self._emit_state(node_id, "failed", why=verdict.diagnosis)

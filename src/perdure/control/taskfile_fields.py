@@ -21,7 +21,7 @@ from perdure.control.taskfile_tree import (
     problems_shown_max,
     scalar_value,
 )
-from perdure.core.criteria import near
+from perdure.core.lookup import near
 from perdure.core.model import ID_PATTERN
 
 near_candidates_max: Final = 2_000

@@ -41,6 +41,7 @@ UNAVAILABLE_ACTIONS: Final = ("python", "agent", "map", "sop", "human", "gate")
 _NODE_KEYS: Final = (
     "id", "title", "goal", "deps", "priority", "run", "env", "inputs", "outputs", "accept",
     "constraints", "budget", "retry", "verify", "resume", "effect", "cost",
+    "successor_of",
 )  # fmt: skip
 _BUDGET_KEYS: Final = ("wall", "tool_calls", "cost_usd", "tokens")
 
@@ -65,6 +66,8 @@ class NodePlan(msgspec.Struct, frozen=True):
     verification_level: VerificationLevel = "V1"
     resume_policy: ResumePolicy = "reverify_if_amended"
     effect: Effect = "S0"
+    successor_of: str | None = None
+    """The quarantined or cancelled node that this one stands in for (N14)."""
 
 
 class Dep(NamedTuple):
@@ -114,7 +117,11 @@ class NodeReader:
         if level == "V0" and self.tier > 0 and spec.outputs != ():
             what = "verify V0 is for tier 0 and for scratch nodes (outputs: none)"
             reader.bad(fields["verify"][1].place, what, "write V1")
+        if level in ("V2", "V3"):
+            what = f"verify {level} is not available in this version: nobody could judge it"
+            reader.bad(fields["verify"][1].place, what, "write V1")
         priority = value("priority")
+        before = value("successor_of")
         plan = NodePlan(
             node_id=node_id,
             title=reader.text(title, "title", chars_max=title_chars_max) if title else node_id,
@@ -129,6 +136,7 @@ class NodeReader:
                 ResumePolicy, word("resume", RESUME_POLICIES, "reverify_if_amended")
             ),
             effect=cast(Effect, word("effect", EFFECTS, "S0")),
+            successor_of=(reader.text(before, "successor_of") if before else "") or None,
         )
         return plan if node_id else None
 
@@ -240,7 +248,11 @@ class NodeReader:
         for item in tree.items:
             try:
                 entry = _criterion_entry(item)
-                found.append(parse_criterion(entry, level=cast(VerificationLevel, level)))
+                criterion = parse_criterion(entry, level=cast(VerificationLevel, level))
+                if criterion.check in ("audit", "human"):
+                    what = f"the check {criterion.check} is not available in this version"
+                    self.reader.bad(item.place, what, "use a mechanical check, such as script")
+                found.append(criterion)
             except UsageError as error:
                 fix = error.fix.rstrip(".")
                 if error.suggestions:

@@ -130,6 +130,14 @@ class RetryNode(msgspec.Struct, frozen=True):
     method: str = ""
 
 
+class RecordReceipt(msgspec.Struct, frozen=True):
+    """Prove that a node's external effect has happened."""
+
+    node_id: str
+    proof: str
+    receipt_id: str = ""
+
+
 class CancelNodes(msgspec.Struct, frozen=True):
     """Give nodes up by authority (N10, N15)."""
 
@@ -210,7 +218,7 @@ class AppendRaw(msgspec.Struct, frozen=True):
 
 
 Command = (
-    StartTask | AddNode | AmendNode | MoveNode | FailNode | RetryNode | CancelNodes
+    StartTask | AddNode | AmendNode | MoveNode | FailNode | RetryNode | RecordReceipt | CancelNodes
     | RegisterArtifact | AttachArtifact | Beat | WriteNote | RecordDecision | LogSteering
     | MoveTask | AppendRaw
 )  # fmt: skip

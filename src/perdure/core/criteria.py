@@ -8,14 +8,14 @@ every such record. Never touches a disk, and never decides whether a criterion h
 method's parameters are is in ``check_methods``.
 """
 
-from collections.abc import Iterable, Mapping
-from itertools import islice
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 import msgspec
 
 from perdure.core.check_methods import METHODS, methods_line, usage_line
 from perdure.core.check_values import malformed
+from perdure.core.lookup import near
 from perdure.core.model import (
     CHECK_METHODS,
     VERIFICATION_LEVELS,
@@ -26,8 +26,6 @@ from perdure.core.model import (
 
 # Limits.
 criterion_bytes_max: Final = 64 << 10
-near_words_max: Final = 5_000
-"""Words that :func:`near` looks at: a suggestion must not cost more than the call it is about."""
 
 _LEVEL_MIN: Final = {"audit": "V2", "human": "V3"}
 """Judgement is never mechanical, whatever level the node asks for."""
@@ -74,24 +72,6 @@ def render_criterion(criterion: Criterion) -> str:
                 return text
         return _canonical({known.check: known.params})
     return _canonical({"check": known.check, "level": known.level, "params": known.params})
-
-
-def near(word: str, words: Iterable[str]) -> list[str]:
-    """Up to three of ``words`` that ``word`` may have been meant for, the nearest first.
-
-    Our own small edit distance: the standard library's module for this costs more to import than
-    a whole ``note`` may take.
-    """
-    wanted = word.lower().replace("_", "-")
-    scored = []
-    for candidate in islice(words, near_words_max):
-        known = candidate.lower().replace("_", "-")
-        reach = max(1, len(known) // 3)
-        if len(wanted) >= 3 and known.startswith(wanted):
-            scored.append((1, candidate))
-        elif abs(len(wanted) - len(known)) <= reach and (edits := _edits(wanted, known)) <= reach:
-            scored.append((edits, candidate))
-    return [candidate for _, candidate in sorted(scored)[:3]]
 
 
 # Reading the outer form.
@@ -248,17 +228,3 @@ def _decoded(text: str) -> Mapping[Any, Any]:
 
 def _canonical(value: dict[str, Any]) -> str:
     return msgspec.json.encode(value, order="sorted").decode()
-
-
-def _edits(one: str, other: str) -> int:
-    """Insertions, deletions, replacements and swaps of neighbours that turn one into the other."""
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for i, left in enumerate(one, 1):
-        before, last, row = row, before, [i]
-        for j, right in enumerate(other, 1):
-            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (left != right))
-            if last and j > 1 and left == other[j - 2] and one[i - 2] == right:
-                cost = min(cost, last[j - 2] + 1)
-            row.append(cost)
-    return row[-1]

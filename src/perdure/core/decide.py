@@ -16,7 +16,7 @@ from perdure.core.events import ENTITY_TYPES, KINDS, Draft
 from perdure.core.fold import Replica
 from perdure.core.lookup import node_of
 from perdure.core.machine import task_edge
-from perdure.core.model import FORMAT_VERSION, ID_PATTERN, State, text_bytes_max
+from perdure.core.model import FORMAT_VERSION, ID_PATTERN, State, text_bytes_max, text_digest
 from perdure.errors import RefusedError, TransitionError, UsageError
 
 _TERMINAL_ALLOWED: Final = (c.WriteNote, c.RecordDecision, c.LogSteering, c.MoveTask, c.AppendRaw)
@@ -100,7 +100,6 @@ _TASK_ROUTES: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("DECOMPOSING", "SUSPENDED"): ("EXECUTING", "SUSPENDED"),
     ("EXECUTING", "FINAL_AUDIT"): ("FINAL_AUDIT",),
     ("DECOMPOSING", "FINAL_AUDIT"): ("EXECUTING", "FINAL_AUDIT"),
-    ("FINAL_AUDIT", "ARCHIVED"): ("ARCHIVED",),
 }
 
 
@@ -172,7 +171,14 @@ def _steering(replica: Replica, command: c.LogSteering, context: c.Context) -> c
     steering_id = command.steering_id or _free_steering_id(replica.state)
     known = replica.state.steering.get(steering_id)
     if known is not None:
-        return c.Decision(answer=known)
+        if known.digest == text_digest(command.text):
+            return c.Decision(answer=known.ref)
+        raise RefusedError(
+            f"steering {steering_id} is another text already (see {known.ref}).",
+            code="duplicate_id",
+            rule="S1",
+            fix="Send it under another id, or under none: it is numbered then.",
+        )
     payload = {
         "id": steering_id,
         "source": command.source or context.actor,
@@ -225,6 +231,11 @@ def _append_raw(replica: Replica, command: c.AppendRaw, context: c.Context) -> c
         "AMENDMENT": "add_node",
         "INSTANCE_STARTED": "the constructor",
         "STEERING_LOGGED": "steering",
+        "HEARTBEAT": "beat",
+        "NOTE": "note",
+        "INSTANCE_ENDED": "the archive, once the audit has passed",
+        "GOAL_AMENDED": "steering, and let the sponsor rule",
+        "RECEIPT": "receipt",
         "DECISION": "decision",
     }
     if command.kind in guarded:
@@ -259,6 +270,7 @@ _DECIDERS: Final[Mapping[type, Callable[[Replica, Any, c.Context], c.Decision]]]
     c.MoveNode: decide_node.decide_move,
     c.FailNode: decide_ending.decide_fail,
     c.RetryNode: decide_ending.decide_retry,
+    c.RecordReceipt: decide_ending.decide_receipt,
     c.CancelNodes: decide_node.decide_cancel,
     c.RegisterArtifact: decide_artifact.decide_register,
     c.AttachArtifact: decide_artifact.decide_attach,

@@ -44,6 +44,9 @@ def decide_register(
     if holder_id is not None:
         holder = state.artifacts[holder_id]
         if holder.integrity.value == command.integrity.value:
+            node_id = command.node_id
+            if node_id is not None and holder_id not in state.nodes[node_id].artifacts:
+                return decide_attach(replica, c.AttachArtifact(node_id, holder_id), context)
             return c.Decision(answer=f"J-{holder.commit_event}")
         raise RefusedError(
             f"{command.path} is registered as {holder_id} with other content, and a registered"

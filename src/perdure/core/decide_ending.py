@@ -13,7 +13,7 @@ from perdure.core.events import Draft
 from perdure.core.fold import Replica
 from perdure.core.lookup import near, node_of
 from perdure.core.machine import open_deps, retry_budget
-from perdure.core.model import FAILURE_CLASSES, Node, State, id_key
+from perdure.core.model import CLOSED_STATES, FAILURE_CLASSES, Node, State, id_key
 from perdure.core.moves import legal_edge, refused, transition
 from perdure.errors import EvidenceError, TransitionError
 
@@ -36,6 +36,14 @@ def decide_verdict(replica: Replica, node: Node, command: c.MoveNode) -> c.Decis
         "level": verdict.level,
         "checks": checks,
     }
+    if verdict.level < node.verification_level:
+        raise EvidenceError(
+            f"{node.node_id} asks for {node.verification_level}; a {verdict.level} verdict is short"
+            " of that.",
+            code="verification_level",
+            rule="VR-1",
+            fix="Let an auditor (V2) or a person (V3) judge it.",
+        )
     if verdict.passed:
         payload = {**common, "artifacts": verdict.artifacts}
         evidence = (*verdict.artifacts, *command.evidence)
@@ -95,6 +103,9 @@ def decide_fail(replica: Replica, command: c.FailNode, context: c.Context) -> c.
             fix=f"`perdure check {node.node_id}` verifies what was submitted.",
         )
     quarantine = decide_quarantine(replica, node)
+    if command.failure_class != "permanent-resource" and effect_open(node):
+        drafts = hold_effect(state, node, command.signature)
+        return c.Decision((*quarantine.drafts, *drafts), quarantine.moves)
     if command.failure_class == "permanent-resource":
         payload: dict[str, Any] = {
             "reason": command.signature,
@@ -118,14 +129,64 @@ def decide_fail(replica: Replica, command: c.FailNode, context: c.Context) -> c.
     failed = transition(state, node, edge, payload, command.evidence)
     after: list[Draft] = []
     if command.failure_class == "permanent-spec":
-        after = _replan(state, node, command)
+        after = _replan(state, node, command, len(quarantine.drafts))
     elif not command.interruption and node.method_strikes + 1 >= retry_budget(state, node):
         after = [_ask(state, node, _exhausted(node, command.signature))]
     return c.Decision((*quarantine.drafts, failed, *after), quarantine.moves)
 
 
-def _replan(state: State, node: Node, command: c.FailNode) -> list[Draft]:
-    """permanent-spec: N12 and N13 right behind N04, and the question what shall replace it."""
+def effect_open(node: Node) -> bool:
+    """Whether an external effect (S3) was allowed and nothing proves that it did not happen."""
+    return node.effect == "S3" and node.receipt is None and node.state == "RUNNING"
+
+
+def hold_effect(state: State, node: Node, seen: str) -> tuple[Draft, ...]:
+    """BLOCKED until a person says whether the effect happened: it is never simply repeated."""
+    question = (
+        f"{node.title}: did its external effect happen? There is no receipt ({seen})."
+        f" If it did: perdure receipt {node.node_id} --proof WHAT. If not:"
+        f" perdure retry {node.node_id} --reason WHY, which allows it once."
+    )
+    ask = _ask(state, node, question, ("done: record a receipt", "not done: allow it once"))
+    payload = {
+        "reason": "external effect probably done, cannot be verified",
+        "wake": f"answer to {ask.payload['question_id']}",
+        "signature": seen,
+    }
+    return (ask, transition(state, node, legal_edge(node, "BLOCKED"), payload, ()))
+
+
+def decide_receipt(replica: Replica, command: c.RecordReceipt, context: c.Context) -> c.Decision:
+    """A RECEIPT, the proof of an external effect; a node that was held for it is READY again."""
+    state = replica.state
+    node = node_of(state, command.node_id)
+    if node.state in CLOSED_STATES:
+        raise TransitionError(
+            f"{node.node_id} is {node.state}: its effects are settled.",
+            rule="C-S3",
+            fix=f"`perdure show {node.node_id}` tells what is on record.",
+        )
+    payload = {
+        "id": command.receipt_id or f"R-{node.node_id}-{node.attempts}",
+        "node": node.node_id,
+        "effect": node.effect,
+        "contract": node.invocation,
+        "proof": command.proof,
+    }
+    receipt = Draft("RECEIPT", "node", node.node_id, payload)
+    if node.state != "BLOCKED":
+        return c.Decision((receipt,))
+    reason = f"the effect has happened: receipt {payload['id']}"
+    freed = decide_retry(replica, c.RetryNode(node.node_id, reason), context)
+    return c.Decision((receipt, *freed.drafts))
+
+
+def _replan(state: State, node: Node, command: c.FailNode, before: int) -> list[Draft]:
+    """permanent-spec: N12 and N13 right behind N04, and the question what shall replace it.
+
+    ``before`` counts the drafts in front of N04 in the same commit.
+    """
+    cited = f"J-{state.seq + before + 2}"
     amendment = {
         "op": "replan",
         "target": node.node_id,
@@ -133,12 +194,18 @@ def _replan(state: State, node: Node, command: c.FailNode) -> list[Draft]:
         "before": None,
         "after": None,
     }
-    replanned = {"from": "RETRYABLE", "to": "READY", "edge": "N12", "amendment": "same tx"}
+    replanned = {"from": "RETRYABLE", "to": "READY", "edge": "N12", "amendment": cited}
     obsolete = {"from": "READY", "to": "QUARANTINED", "edge": "N13", "replacement": "to be named"}
     return [
         Draft("AMENDMENT", "node", node.node_id, amendment),
         Draft("STATE_TRANSITION", "node", node.node_id, replanned),
         Draft("STATE_TRANSITION", "node", node.node_id, obsolete),
+        _ask(
+            state,
+            node,
+            f"{node.title} cannot be met as specified ({command.signature}). What replaces it?",
+            ("add a successor", "cancel what depends on it"),
+        ),
     ]
 
 
@@ -149,14 +216,19 @@ def _exhausted(node: Node, signature: str) -> str:
     )
 
 
-def _ask(state: State, node: Node, text: str) -> Draft:
+def _ask(
+    state: State,
+    node: Node,
+    text: str,
+    options: tuple[str, ...] = ("retry with another method", "cancel"),
+) -> Draft:
     question_id = f"Q-{node.node_id}-{node.attempts}"
     payload = {
         "op": "ask",
         "question_id": question_id,
         "question": text,
         "node": node.node_id,
-        "options": ["retry with another method", "cancel"],
+        "options": list(options),
         "default": "leave it where it is",
     }
     return Draft("DECISION", "node", node.node_id, payload)
@@ -174,10 +246,11 @@ def decide_retry(replica: Replica, command: c.RetryNode, context: c.Context) -> 
             if node.state == "QUARANTINED"
             else f"`perdure show {node.node_id}` tells what it waits for.",
         )
-    exhausted = node.state == "RETRYABLE" and node.method_strikes >= retry_budget(state, node)
-    if exhausted and command.method in ("", node.method):
+    method = command.method or node.method
+    tried = node.strikes_by_method.get(method, 0)
+    if node.state == "RETRYABLE" and tried and tried >= retry_budget(state, node):
         raise TransitionError(
-            f"{node.node_id} has failed {node.method_strikes} times by method {node.method!r};"
+            f"{node.node_id} has failed {tried} times by method {method!r};"
             " the same again is refused.",
             rule="FSN-3",
             fix=f"Change the method: perdure retry {node.node_id} --method NAME --reason WHY",
@@ -185,7 +258,7 @@ def decide_retry(replica: Replica, command: c.RetryNode, context: c.Context) -> 
     payload = {
         "op": "retry",
         "node": node.node_id,
-        "method": command.method or node.method,
+        "method": method,
         "rationale": command.reason,
         "authority": context.actor,
     }

@@ -17,7 +17,7 @@ from perdure.core.events import Draft
 from perdure.core.fold import Replica
 from perdure.core.frontier import find_cycle
 from perdure.core.lookup import near, node_of
-from perdure.core.machine import Edge, node_edge
+from perdure.core.machine import Edge, node_edge, open_deps
 from perdure.core.model import (
     ID_PATTERN,
     NODE_STATES,
@@ -187,6 +187,11 @@ def decide_amend(replica: Replica, command: c.AmendNode, context: c.Context) -> 
         "reason": command.reason,
     }
     drafts = [Draft("AMENDMENT", "node", node.node_id, payload)]
+    if node.state == "RETRYABLE" and "spec" in changes and not open_deps(replica.state, node):
+        # Another spec is a replan: the node is READY again, by this very amendment.
+        cited = f"J-{replica.state.seq + 1}"
+        edge = legal_edge(node, "READY")
+        drafts.append(transition(replica.state, node, edge, {"amendment": cited}, (cited,)))
     return c.Decision(tuple(drafts))
 
 

@@ -27,7 +27,10 @@ from perdure.core.model import (
     Question,
     Spec,
     State,
+    Steering,
+    op_time_ms,
     ops_kept_max,
+    text_digest,
 )
 from perdure.core.payload import mapping, number, record, text, text_or_none, texts
 
@@ -55,8 +58,7 @@ class Replica:
         state = self.state
         state.seq = event.seq
         state.updated_at = event.ts
-        if event.epoch > state.epoch:
-            state.epoch = event.epoch
+        state.epoch = max(state.epoch, event.epoch)
         if event.op is not UNSET:
             _remember_op(state, event.op, event.seq)
         fold = _FOLDS.get(event.kind)
@@ -77,7 +79,8 @@ def _remember_op(state: State, op: str, seq: int) -> None:
     state.ops[op] = seq
     if len(state.ops) > ops_kept_max:
         oldest = next(iter(state.ops))
-        state.ops_forgotten_at = state.ops.pop(oldest)
+        del state.ops[oldest]
+        state.ops_forgotten_ms = max(state.ops_forgotten_ms, op_time_ms(oldest))
 
 
 def _started(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
@@ -161,6 +164,7 @@ def _enter_retryable(node: Node, payload: Mapping[str, Any]) -> None:
     else:
         node.strikes += 1
         node.method_strikes += 1
+        node.strikes_by_method = {**node.strikes_by_method, node.method: node.method_strikes}
 
 
 def _registered(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
@@ -243,6 +247,7 @@ def _add_node(replica: Replica, node_id: str, after: Mapping[str, Any], event: E
     predecessor = replica.state.nodes.get(text(after.get("successor_of")))
     if predecessor is not None:
         predecessor.successors = (*predecessor.successors, node_id)
+        _close_questions(replica.state, predecessor.node_id)
 
 
 _AMENDED: Final = ("title", "priority", "verification_level", "resume_policy", "effect", "spec")
@@ -255,6 +260,9 @@ def _amend_node(replica: Replica, node: Node, after: Mapping[str, Any], event: E
         return
     for field in _AMENDED:
         setattr(node, field, getattr(amended, field))
+    if "spec" in after:  # another spec is another method: what failed was the old one
+        node.strikes_by_method, node.method_strikes = {}, 0
+        _close_questions(replica.state, node.node_id)
     old_deps = node.deps
     node.deps = tuple(dict.fromkeys(amended.deps))
     for dep in old_deps:
@@ -284,8 +292,8 @@ def _decision(replica: Replica, event: Event, payload: Mapping[str, Any]) -> Non
         node = state.nodes.get(text(payload.get("node")))
         if node is not None:
             method = text(payload.get("method"), node.method)
-            if method != node.method:
-                node.method, node.method_strikes = method, 0
+            node.method = method
+            node.method_strikes = node.strikes_by_method.get(method, 0)
             _close_questions(state, node.node_id)
 
 
@@ -301,7 +309,9 @@ def _goal_amended(replica: Replica, event: Event, payload: Mapping[str, Any]) ->
 
 
 def _steering(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
-    replica.state.steering[text(payload.get("id"), event.entity.id)] = event.ref
+    steering_id = text(payload.get("id"), event.entity.id)
+    digest = text_digest(text(payload.get("verbatim")))
+    replica.state.steering[steering_id] = Steering(event.ref, digest)
 
 
 def _note(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:

@@ -4,9 +4,14 @@ Invariants: never guesses between two matches; an unknown name is NotFoundError 
 """
 
 from collections.abc import Iterable
+from itertools import islice
+from typing import Final
 
 from perdure.core.model import Artifact, Node, State, id_key
 from perdure.errors import NotFoundError, UsageError
+
+near_words_max: Final = 5_000
+"""Words that :func:`near` looks at: a suggestion must not cost more than the call it is about."""
 
 
 def node_of(state: State, node_id: str) -> Node:
@@ -63,28 +68,32 @@ def complete(typed: str, names: Iterable[str], what: str) -> str:
 
 
 def near(word: str, words: Iterable[str], most: int = 3) -> list[str]:
-    """The words closest to ``word`` by edit distance, if any is close enough to be a slip."""
+    """The words that ``word`` may have been meant for, the nearest first.
+
+    Our own small edit distance: the standard library's module for this costs more to import than
+    a whole ``note`` may take.
+    """
+    wanted = word.lower().replace("_", "-")
     scored = []
-    limit = max(1, len(word) // 3)
-    for candidate in words:
-        if abs(len(candidate) - len(word)) <= limit:
-            distance = _distance(word.lower(), candidate.lower(), limit)
-            if distance <= limit:
-                scored.append((distance, id_key(candidate), candidate))
+    for candidate in islice(words, near_words_max):
+        known = candidate.lower().replace("_", "-")
+        reach = max(1, len(known) // 3)
+        if len(wanted) >= 3 and known.startswith(wanted):
+            scored.append((1, id_key(candidate), candidate))
+        elif abs(len(wanted) - len(known)) <= reach and (edits := _edits(wanted, known)) <= reach:
+            scored.append((edits, id_key(candidate), candidate))
     return [candidate for _, _, candidate in sorted(scored)[:most]]
 
 
-def _distance(a: str, b: str, limit: int) -> int:
-    """Edit distance with swaps of neighbours; anything above ``limit`` is just more than it."""
+def _edits(one: str, other: str) -> int:
+    """Insertions, deletions, replacements and swaps of neighbours that turn one into the other."""
     before: list[int] = []
-    row = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
-        last, before, row = before, row, [i]
-        for j, y in enumerate(b, 1):
-            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (x != y))
-            if i > 1 and j > 1 and x == b[j - 2] and a[i - 2] == y:
+    row = list(range(len(other) + 1))
+    for i, left in enumerate(one, 1):
+        before, last, row = row, before, [i]
+        for j, right in enumerate(other, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (left != right))
+            if last and j > 1 and left == other[j - 2] and one[i - 2] == right:
                 cost = min(cost, last[j - 2] + 1)
             row.append(cost)
-        if min(row) > limit:
-            return limit + 1
     return row[-1]

@@ -90,7 +90,7 @@ def _may_start(state: State, node: Node, payload: Mapping[str, Any]) -> str:
 
 def _may_retry(state: State, node: Node, payload: Mapping[str, Any]) -> str:
     budget = retry_budget(state, node)
-    if node.method_strikes >= budget:
+    if node.method_strikes and node.method_strikes >= budget:
         return (
             f"method {node.method!r} has failed {node.method_strikes} times, which is its budget"
             " (FSN-3: change the method or ask)"
@@ -175,9 +175,13 @@ def startable(state: State, node: Node) -> bool:
     """Whether work on this node may start now (protocol section 7)."""
     if open_deps(state, node):
         return False  # most nodes: their refusal need not be worded
-    if node.state in ("PENDING", "READY"):
-        return not _may_start(state, node, {})
-    return node.state == "RETRYABLE" and not _may_retry(state, node, {})
+    return node.state in ("PENDING", "READY", "RETRYABLE") and not start_refusal(state, node)
+
+
+def start_refusal(state: State, node: Node) -> str:
+    """Why work on a node that is not at work may not start now; empty when it may."""
+    guard = _may_retry if node.state == "RETRYABLE" else _may_start
+    return guard(state, node, {})
 
 
 def _free(state: State) -> str:
@@ -189,6 +193,11 @@ def _some_frontier(state: State) -> str:
         return ""
     left = _nothing_open(state)
     return f"nothing may start, and {left}" if left else ""
+
+
+def _may_go_on(state: State) -> str:
+    at_work = state.contracts or any(n.state == "VERIFYING" for n in state.nodes.values())
+    return "" if at_work else _some_frontier(state)
 
 
 def _no_live_contract(state: State) -> str:
@@ -223,7 +232,7 @@ TASK_EDGES: Final = (
     TaskEdge("T03", "EXECUTING", "RECOVERING", "an interruption was found", _free),
     TaskEdge("T04", "EXECUTING", "SUSPENDED", "a pause at a commit boundary", _no_live_contract),
     TaskEdge("T05", "SUSPENDED", "RECOVERING", "resumed", _free),
-    TaskEdge("T06", "RECOVERING", "EXECUTING", "consistent, and work may go on", _free),
+    TaskEdge("T06", "RECOVERING", "EXECUTING", "consistent, and work may go on", _may_go_on),
     TaskEdge("T07", "EXECUTING", "FINAL_AUDIT", "nothing is open", _nothing_open),
     TaskEdge("T08", "EXECUTING", "DECOMPOSING", "work was missed", _free),
     TaskEdge("T09", "FINAL_AUDIT", "DECOMPOSING", "defects, or new work", _free),

@@ -6,6 +6,7 @@ of nothing else.
 """
 
 import re
+from hashlib import sha256
 from typing import Any, Final, Literal, get_args
 
 import msgspec
@@ -172,7 +173,9 @@ class Node(Record, msgspec.Struct, omit_defaults=True):
     """Failures a living coordinator observed, over all methods."""
     method: str = "default"
     method_strikes: int = 0
-    """Strikes of the present method; changing the method starts again at 0 (RT-2)."""
+    """Strikes of the present method: what its retry budget counts (RT-2)."""
+    strikes_by_method: dict[str, int] = {}
+    """Strikes of every method tried since the spec was last amended."""
     failure_class: FailureClass | None = None
     diagnosis: str = ""
     artifacts: tuple[str, ...] = ()
@@ -202,6 +205,13 @@ class Question(Record, msgspec.Struct, omit_defaults=True):
     asked_ref: str
     options: tuple[str, ...] = ()
     default: str = ""
+
+
+class Steering(Record, msgspec.Struct, frozen=True):
+    """An instruction that was logged: where, and enough to tell it from another one."""
+
+    ref: str
+    digest: str
 
 
 class Policies(Record, msgspec.Struct, frozen=True):
@@ -236,8 +246,7 @@ class State(Record, msgspec.Struct):
     artifacts: dict[str, Artifact] = {}
     contracts: dict[str, ActiveContract] = {}
     questions: dict[str, Question] = {}
-    steering: dict[str, str] = {}
-    """Steering id to ``J-n``."""
+    steering: dict[str, Steering] = {}
     decisions: int = 0
     goal_amendments: int = 0
     next_hint: str = ""
@@ -245,11 +254,25 @@ class State(Record, msgspec.Struct):
     outcome: str = ""
     ops: dict[str, int] = {}
     """Op id to the seq that carried it, oldest first, at most ``ops_kept_max``."""
-    ops_forgotten_at: int = 0
-    """Seq up to which op ids are no longer remembered."""
+    ops_forgotten_ms: int = 0
+    """Time in the newest op id that is no longer remembered; older ones are refused."""
     unchained: int = 0
     """Lines without ``h``, written by others."""
     ignored_kinds: dict[str, int] = {}
+
+
+def text_digest(text: str) -> str:
+    """Sixteen hexadecimal digits that tell one text from another."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+_TIMED_OP: Final = re.compile(r"op-(\d{1,15})-")
+
+
+def op_time_ms(op: str) -> int:
+    """When an op id of our own making (``op-MILLISECONDS-RANDOM``) was made; 0 for any other."""
+    match = _TIMED_OP.match(op)
+    return int(match[1]) if match is not None else 0
 
 
 def id_key(text: str) -> tuple[tuple[int, int, str], ...]:

@@ -7,13 +7,13 @@ repairs are ordinary events by legal edges, all in one commit.
 """
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple
 
 from perdure.core import commands as c
-from perdure.core.decide_ending import decide_fail
+from perdure.core.decide_ending import decide_fail, hold_effect
 from perdure.core.events import Draft
 from perdure.core.fold import Replica
-from perdure.core.frontier import frontier
 from perdure.core.machine import RC1, task_edge
 from perdure.core.model import CLOSED_STATES, NODE_STATES, Node, State
 
@@ -84,6 +84,13 @@ class Fragment(NamedTuple):
     what: str
 
 
+def name_fragment(offset: int, reason: str, tail: bytes) -> Fragment:
+    """What a torn tail behind ``offset`` is called once set aside: the same tail, the same name."""
+    digest = sha256(tail).hexdigest()
+    path = f"tmp/recovered/journal-tail-{offset}-{digest[:16]}.bin"
+    return Fragment(path, digest, len(tail), f"torn tail ({reason})")
+
+
 class Findings(NamedTuple):
     """Everything R2 saw that may need a repair."""
 
@@ -147,12 +154,16 @@ def finish_plan(plan: Plan, before: State, planned: Replica) -> tuple[Draft, ...
 
     ``planned`` is the state with the repairs applied. Empty when there is nothing to say.
     """
-    interrupted = before.fsm_task in ("EXECUTING", "RECOVERING") and bool(plan.drafts)
-    waiting = before.fsm_task == "RECOVERING"
+    interrupted = before.fsm_task in ("EXECUTING", "RECOVERING") and bool(
+        plan.drafts or plan.repaired
+    )
+    waiting = before.fsm_task in ("RECOVERING", "SUSPENDED")
     drafts = list(plan.drafts)
     moves: list[Draft] = []
     if interrupted and before.fsm_task == "EXECUTING":
         moves.append(_task_move(before.task_id, "EXECUTING", "RECOVERING"))
+    elif before.fsm_task == "SUSPENDED":
+        moves.append(_task_move(before.task_id, "SUSPENDED", "RECOVERING"))
     note: list[Draft] = []
     # Suspects alone are told to whoever opens, each time anew, and not journaled each time.
     if plan.repaired or (drafts and len(plan.found) > 1):
@@ -167,6 +178,8 @@ def finish_plan(plan: Plan, before: State, planned: Replica) -> tuple[Draft, ...
     after = []
     if (interrupted or waiting) and target:
         after.append(_task_move(before.task_id, "RECOVERING", target))
+    elif before.fsm_task == "FINAL_AUDIT" and _is_open(planned.state):
+        after.append(_task_move(before.task_id, "FINAL_AUDIT", "DECOMPOSING"))
     return (*moves, *drafts, *note, *after)
 
 
@@ -175,11 +188,15 @@ def _resting_place(planned: Replica) -> str:
     state = planned.state
     if not state.nodes:
         return "DECOMPOSING"
-    if all(node.state in CLOSED_STATES for node in state.nodes.values()):
+    if not _is_open(state):
         edge = task_edge("RECOVERING", "FINAL_AUDIT")
         return "FINAL_AUDIT" if edge is not None and not edge.guard(state) else ""
-    at_work = state.contracts or any(n.state == "VERIFYING" for n in state.nodes.values())
-    return "EXECUTING" if at_work or frontier(planned) else ""
+    edge = task_edge("RECOVERING", "EXECUTING")
+    return "EXECUTING" if edge is not None and not edge.guard(state) else ""
+
+
+def _is_open(state: State) -> bool:
+    return any(node.state not in CLOSED_STATES for node in state.nodes.values())
 
 
 def _task_move(task_id: str, source: str, target: str) -> Draft:
@@ -249,28 +266,8 @@ def _interrupt(replica: Replica, node: Node, facts: NodeFacts, context: c.Contex
 
 
 def _hold_effect(replica: Replica, node: Node, facts: NodeFacts, context: c.Context) -> c.Decision:
-    question_id = f"Q-{node.node_id}-{node.attempts}"
-    question = {
-        "op": "ask",
-        "question_id": question_id,
-        "question": f"{node.title}: did its external effect happen? There is no receipt.",
-        "node": node.node_id,
-        "options": ["done: record a receipt", "not done: allow it once"],
-        "default": "leave it blocked",
-    }
-    blocked = {
-        "from": "RUNNING",
-        "to": "BLOCKED",
-        "edge": "N05",
-        "reason": "external effect probably done, cannot be verified",
-        "wake": f"answer to {question_id}",
-    }
-    return c.Decision(
-        (
-            Draft("DECISION", "node", node.node_id, question),
-            Draft("STATE_TRANSITION", "node", node.node_id, blocked),
-        )
-    )
+    seen = "; ".join(facts.details) or "its executor is gone"
+    return c.Decision(hold_effect(replica.state, node, seen))
 
 
 def _reopen(replica: Replica, node: Node, facts: NodeFacts, context: c.Context) -> c.Decision:

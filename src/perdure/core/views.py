@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from perdure.core.fold import Replica
 from perdure.core.frontier import frontier
-from perdure.core.machine import open_question, unreplaced
+from perdure.core.machine import open_deps, open_question, start_refusal, unreplaced
 from perdure.core.model import CLOSED_STATES
 
 Data = dict[str, Any]
@@ -55,17 +55,29 @@ def status(replica: Replica, *, limit: int) -> Data:
     }
 
 
-def stuck(replica: Replica) -> list[Data]:
-    """Nodes that go on only when somebody does something, and what."""
-    state, found = replica.state, []
+def held(replica: Replica) -> dict[str, str]:
+    """Open nodes that go on only when somebody does something, and why."""
+    state, found = replica.state, {}
     for node in state.nodes.values():
         question = open_question(state, node.node_id)
         if node.state == "BLOCKED":
-            reason = str((node.blocked or {}).get("reason") or "")
-            found.append({"node": node.node_id, "state": node.state, "why": cut(reason)})
+            found[node.node_id] = str((node.blocked or {}).get("reason") or "")
         elif question and node.state not in CLOSED_STATES:
-            text = cut(state.questions[question].text)
-            found.append({"node": node.node_id, "state": node.state, "why": text})
+            found[node.node_id] = state.questions[question].text
+        elif node.state in ("PENDING", "READY", "RETRYABLE") and not open_deps(state, node):
+            refusal = start_refusal(state, node)
+            if refusal:
+                found[node.node_id] = refusal
+    return found
+
+
+def stuck(replica: Replica) -> list[Data]:
+    """The first few nodes that need somebody, open or dead, and why."""
+    state = replica.state
+    found = [
+        {"node": name, "state": state.nodes[name].state, "why": cut(why)}
+        for name, why in held(replica).items()
+    ]
     for name in unreplaced(state):
         why = "quarantined without a successor; what depends on it cannot go on"
         found.append({"node": name, "state": "QUARANTINED", "why": why})

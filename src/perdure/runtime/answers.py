@@ -10,7 +10,8 @@ from typing import Any
 from perdure.core.events import Event
 from perdure.core.lookup import complete, node_of
 from perdure.core.model import Node
-from perdure.runtime.engine import Committed, Engine
+from perdure.runtime.batching import Committed
+from perdure.runtime.engine import Engine
 from perdure.runtime.eventlog import EventLog
 
 Args = Mapping[str, Any]

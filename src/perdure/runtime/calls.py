@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from perdure.core.late import LateModule
-from perdure.core.model import ID_PATTERN
-from perdure.errors import HaltError, StorageError, UsageError
+from perdure.core.model import ID_PATTERN, op_time_ms
+from perdure.errors import HaltError, RefusedError, StorageError, UsageError
 from perdure.runtime.answers import Answer, Args, repeated
 from perdure.runtime.engine import Engine
 from perdure.storage import spool
@@ -38,6 +38,7 @@ CALLS: Final[Mapping[str, Call]] = {
     "check": Call(_WORK, True),
     "fail": Call(_WORK, True),
     "retry": Call(_WORK, True),
+    "receipt": Call(_WORK, True),
     "cancel": Call(_GRAPH, True),
     "pause": Call(_TASK, True),
     "note": Call(_TASK, True),
@@ -62,9 +63,18 @@ def perform(engine: Engine, name: str, args: Args, *, op: str | None = None) -> 
         )
     if op is not None:
         with engine.writing():
-            seq = engine.replica.state.ops.get(op)
+            state = engine.replica.state
+            seq = state.ops.get(op)
             if seq is not None:
                 return repeated(engine, op, seq)
+            if 0 < op_time_ms(op) < state.ops_forgotten_ms:
+                raise RefusedError(
+                    f"op id {op} is older than the op ids that are remembered, so it may have been"
+                    " carried out already.",
+                    code="op_too_old",
+                    rule="J-1",
+                    fix="Look at `perdure log` for its effect; then send it under a new op id.",
+                )
     answer: Answer = getattr(call.home, name)(engine, args, op)
     return answer
 
@@ -77,12 +87,12 @@ def ingest(engine: Engine) -> int:
     """
     layout, disk = engine.layout, engine.disk
     changed, stamp = spool.changed(disk, layout, engine.spool_stamp, engine.world.clock.now())
-    engine.spool_stamp = stamp
     if not changed:
         return 0
     messages = spool.pending(disk, layout).messages
     for message in messages:
         try:
+            _check_spoolable(message.command)
             with engine.acting_as(message.actor):
                 answer = perform(engine, message.command, message.args, op=message.id)
             result: Answer = {"data": answer}
@@ -99,4 +109,17 @@ def ingest(engine: Engine) -> int:
             )
             result = {"error": refusal.as_dict(), "exit_code": refusal.exit_code}
         spool.settle(disk, layout, message.id, result)
+    if not messages:
+        engine.spool_stamp = stamp  # settling changes the directory, so it is looked at once more
     return len(messages)
+
+
+def _check_spoolable(name: str) -> None:
+    call = CALLS.get(name)
+    if call is not None and not call.spoolable:
+        raise RefusedError(
+            f"{name} does not wait in the drop box: whoever asks needs the answer at once.",
+            code="not_spoolable",
+            rule="lease",
+            fix="Ask again when nobody coordinates.",
+        )

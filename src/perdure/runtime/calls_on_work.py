@@ -7,7 +7,8 @@ names the event that acknowledges it; a refusal has written nothing.
 from perdure.core import commands as c
 from perdure.runtime import work
 from perdure.runtime.answers import Answer, Args, answer, node_of_call, verdict
-from perdure.runtime.engine import Committed, Engine
+from perdure.runtime.batching import Committed
+from perdure.runtime.engine import Engine
 from perdure.runtime.evidence import read_back, read_commit
 
 
@@ -67,29 +68,28 @@ def artifact(engine: Engine, args: Args, op: str | None) -> Answer:
 
 
 def submit(engine: Engine, args: Args, op: str | None) -> Answer:
-    """Claim completion and, unless ``no_check``, verify."""
+    """Claim completion and, unless ``no_check``, verify. The lock is not held while checks run."""
     with engine.writing():
         node_id = node_of_call(engine, args).node_id
-        evidence = tuple(args.get("evidence") or ())
-        check = not args.get("no_check")
-        committed = work.submit(engine, node_id, evidence, check=check, op=op)
-        return answer(committed, **_verdict_on(engine, committed, node_id))
+    evidence = tuple(args.get("evidence") or ())
+    check = not args.get("no_check")
+    committed = work.submit(engine, node_id, evidence, check=check, op=op)
+    return answer(committed, **_verdict_on(engine, committed, node_id))
 
 
 def check(engine: Engine, args: Args, op: str | None) -> Answer:
     """Verify a node now; one that is VERIFYING moves on by the verdict."""
     with engine.writing():
         node_id = node_of_call(engine, args).node_id
-        verdict, committed = work.check(engine, node_id, op=op)
-        state = engine.replica.state.nodes[node_id].state
-        return {
-            "committed": committed.ref if committed is not None else None,
-            "node": node_id,
-            "state": state,
-            "passed": verdict.passed,
-            "diagnosis": verdict.diagnosis,
-            "checks": list(verdict.checks),
-        }
+    verdict, committed = work.check(engine, node_id, op=op)
+    return {
+        "committed": committed.ref if committed is not None else None,
+        "node": node_id,
+        "state": engine.replica.state.nodes[node_id].state,
+        "passed": verdict.passed,
+        "diagnosis": verdict.diagnosis,
+        "checks": list(verdict.checks),
+    }
 
 
 def fail(engine: Engine, args: Args, op: str | None) -> Answer:
@@ -122,3 +122,13 @@ def _verdict_on(engine: Engine, committed: Committed, node_id: str) -> Answer:
         if event.entity.id == node_id:
             found.update(verdict(event.payload))
     return found
+
+
+def receipt(engine: Engine, args: Args, op: str | None) -> Answer:
+    """Record the proof of a node's external effect; a node held for it is READY again."""
+    with engine.writing():
+        node_id = node_of_call(engine, args).node_id
+        proof, receipt_id = str(args["proof"]), str(args.get("id") or "")
+        committed = engine.execute(c.RecordReceipt(node_id, proof, receipt_id), op=op)
+        node = engine.replica.state.nodes[node_id]
+        return answer(committed, node=node_id, state=node.state, receipt=node.receipt)

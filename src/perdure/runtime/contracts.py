@@ -112,8 +112,8 @@ def environment_for(engine: Engine, node: Node) -> dict[str, str]:
     """What a node's command and its check scripts find in their environment.
 
     ``PERDURE_WORKSPACE``, ``PERDURE_SCOPE``, ``PERDURE_CONTRACT`` and ``PERDURE_TASK_DIR`` (the
-    directory of the task file) are absolute; ``PERDURE_RECEIPT`` is not empty when an external effect
-    has happened and must not be repeated; ``env`` of the spec comes last.
+    directory of the task file) are absolute; ``PERDURE_RECEIPT`` is not empty when an external
+    effect has happened and must not be repeated; ``env`` of the spec comes last.
     """
     layout, state = engine.layout, engine.replica.state
     invocation = node.invocation or ""

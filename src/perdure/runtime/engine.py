@@ -8,16 +8,11 @@ everything, and only a new one, which reads the file again, goes on. It takes no
 and knows no rule of the protocol.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Final
 
 from perdure.core.codec import (
-    EMPTY_TIP,
-    ChainTip,
-    Commit,
     Damage,
     encode_commit,
     timestamp,
@@ -25,52 +20,23 @@ from perdure.core.codec import (
 from perdure.core.commands import Command, Context, FileMove
 from perdure.core.decide import decide
 from perdure.core.events import Draft, Event
-from perdure.core.fold import Replica
-from perdure.core.model import event_bytes_max, events_per_commit_max
-from perdure.core.recovery import Fragment, register_fragment
+from perdure.core.recovery import Fragment, name_fragment, register_fragment
 from perdure.errors import (
-    BusyError,
-    CorruptError,
     HaltError,
-    NotFoundError,
     RefusedError,
     StorageError,
-    UsageError,
     invariant,
 )
 from perdure.ports import FileLock
-from perdure.runtime.projector import Projector
+from perdure.runtime.batching import Batch, Committed, check_no_op_in_batch, check_size
+from perdure.runtime.locking import wait_for_lock
+from perdure.runtime.reader import Reader
 from perdure.runtime.world import World
-from perdure.storage.journal import Journal
-from perdure.storage.lease import Lease, LeaseFile
-from perdure.storage.projections import committed_offset, load_snapshot
+from perdure.storage.lease import Lease
 from perdure.storage.spool import Stamp
-from perdure.storage.workspace import Layout, is_workspace
 
-lock_wait_s: Final = 10.0
 ingest_interval_s: Final = 0.005
 """Commits that follow each other faster do not each look into the drop box."""
-
-
-class Committed(NamedTuple):
-    """The acknowledgement of a command: its events are durable."""
-
-    ref: str
-    """``J-n`` of its first event, or of the event that had already said the same."""
-    events: tuple[Event, ...]
-    repeated: bool = False
-    """Nothing was written now: the op id, or the fact itself, had been committed before."""
-
-
-class _Batch:
-    """Commands that are to become one commit."""
-
-    def __init__(self, tip: ChainTip, op: str | None) -> None:
-        self.tip = tip
-        self.op = op
-        self.drafts: list[Draft] = []
-        self.events: list[Event] = []
-        self.moves: list[FileMove] = []
 
 
 class _Writing:
@@ -88,17 +54,11 @@ class _Writing:
         self._engine.end_writing(failed=kind is not None)
 
 
-class Engine:
+class Engine(Reader):
     """One process's hold on one workspace."""
 
     def __init__(self, root: str, world: World, actor: str) -> None:
-        self.world = world
-        self.disk = world.disk
-        self.layout = Layout(root)
-        self.actor = actor
-        self.replica = Replica()
-        self.journal = Journal(self.disk, self.layout.journal)
-        self.lease_file = LeaseFile(self.disk, self.layout.lease, world.processes, world.clock)
+        super().__init__(root, world, actor)
         self.lease: Lease | None = None
         self.fragments: list[Fragment] = []
         """Bytes set aside by this engine that no event names yet."""
@@ -109,80 +69,22 @@ class Engine:
         """Set by a run loop, which has to come to a commit boundary before it can pause."""
         self.spool_stamp: Stamp | None = None
         self._lock: FileLock | None = None
-        self._guard = threading.RLock()
         self._depth = 0
-        self._batch: _Batch | None = None
+        self._batch: Batch | None = None
         self._broken: HaltError | None = None
         self._closed = False
-        self.projector = Projector(self.disk, world.clock, self.layout)
         self._renew_at = 0.0
         self._ingest_at = 0.0
 
-    # Reading
-
-    def load(self) -> Damage | None:
-        """Read the workspace as it is; writes nothing. Returns what follows the last commit.
-
-        Costs the snapshot and the tail behind it. Raises NotFoundError without a journal,
-        CorruptError for damage that no unfinished commit explains.
-        """
-        if not is_workspace(self.disk, self.layout.root):
-            raise NotFoundError(
-                f"{self.layout.root} is not a workspace: it has no journal.jsonl.",
-                code="no_workspace",
-                fix="Create one with `perdure init TASK_ID`, or name another directory with -C.",
-            )
-        self.journal.close()
-        self.journal = Journal(self.disk, self.layout.journal)
-        self.replica = Replica()
-        self.projector.written = EMPTY_TIP
-        loaded = load_snapshot(self.disk, self.layout)
-        if loaded is not None and self.journal.start_at(loaded[1]):
-            self.replica = Replica(loaded[0])
-            self.projector.written = loaded[1]
-        torn = self._read_on()
-        if not self.replica.state.created:
-            raise CorruptError(
-                f"{self.layout.journal} is not a journal of a task: line 1, byte 0 is not"
-                " INSTANCE_STARTED.",
-                code="not_a_journal",
-                fix="Name another directory, or put the right journal back from a copy.",
-            )
-        return torn[0] if torn is not None else None
+    def refresh(self) -> None:
+        """Catch up with what others have committed; a batch under way stays as it is."""
+        with self._guard:
+            if self._batch is None:
+                super().refresh()
 
     def forget_snapshot(self) -> None:
         """Remove the snapshot, so that the next load replays the journal from its first byte."""
         self.disk.unlink(self.layout.snapshot, durable=False)
-
-    def refresh(self) -> None:
-        """Catch up with what others have committed; writes nothing."""
-        with self._guard:  # another thread's commit is folded once, by that thread
-            if self._batch is None:
-                self._read_on()
-
-    def watch(self, take: Callable[[Sequence[Event]], None]) -> None:
-        """Hand over the events committed since the last look; writes nothing."""
-
-        def fold(events: list[Event]) -> None:
-            self.replica.apply_all(events)
-            take(events)
-
-        self.journal.catch_up(fold)
-
-    def _read_on(self) -> tuple[Damage, bytes] | None:
-        """Fold what is new. Returns the torn tail behind it, if there is one.
-
-        Raises CorruptError for damage that no unfinished commit explains.
-        """
-        torn = None
-        if self._catch_up() is not None:
-            known = committed_offset(self.disk, self.layout)
-            torn = self.journal.judge(self.replica.apply_all, known)
-        self.replica.state.unchained += self.journal.take_unchained()
-        return torn
-
-    def _catch_up(self) -> Damage | None:
-        return self.journal.catch_up(self.replica.apply_all)
 
     # Writing
 
@@ -195,7 +97,7 @@ class Engine:
         """
         with self.writing():
             if self._batch is not None:
-                _check_no_op_in_batch(op)
+                check_no_op_in_batch(op)
                 return self._execute_in_batch(self._batch, command)
             state = self.replica.state
             if op is not None and op in state.ops:
@@ -211,7 +113,7 @@ class Engine:
         """Who asks, and when."""
         return Context(self.world.clock.now(), self.actor)
 
-    def _execute_in_batch(self, batch: _Batch, command: Command) -> Committed:
+    def _execute_in_batch(self, batch: Batch, command: Command) -> Committed:
         decision = decide(self.replica, command, self.context())
         if not decision.drafts:
             said = tuple(event for event in batch.events if event.ref == decision.answer)
@@ -236,10 +138,10 @@ class Engine:
         """
         with self._guard, self.writing():
             if self._batch is not None:
-                _check_no_op_in_batch(op)
+                check_no_op_in_batch(op)
                 yield
                 return
-            batch = self._batch = _Batch(self.journal.tip, op)
+            batch = self._batch = Batch(self.journal.tip, op)
             try:
                 yield
                 self._batch = None
@@ -286,7 +188,7 @@ class Engine:
             epoch=self.epoch,
             op=op,
         )
-        _check_size(commit)
+        check_size(commit)
         try:
             self.journal.append(commit)
         except StorageError as error:
@@ -358,21 +260,8 @@ class Engine:
         """Take the operating system's lock, waiting at most ``lock_wait_s``."""
         if self._lock is None:
             self._lock = self.disk.lock(self.layout.journal_lock)
-        if self._lock.try_acquire():
-            return
-        clock = self.world.clock
-        give_up_at = clock.monotonic() + lock_wait_s
-        pause_s = 0.0002
-        while not self._lock.try_acquire():
-            if clock.monotonic() > give_up_at:
-                raise BusyError(
-                    f"another process has been writing to {self.layout.root} for"
-                    f" {lock_wait_s:.0f} s.",
-                    rule="lease",
-                    fix="Try again; if that process is stopped, let it go on or end it.",
-                )
-            clock.sleep(pause_s)
-            pause_s = min(pause_s * 1.5, 0.005)
+        if not self._lock.try_acquire():
+            wait_for_lock(self._lock, self.world.clock, self.layout.root)
 
     def unlock(self) -> None:
         """Give the operating system's lock back."""
@@ -400,17 +289,11 @@ class Engine:
 
     def set_aside(self, damage: Damage, tail: bytes) -> None:
         """Copy a torn tail to ``tmp/recovered`` and cut it; the next commit registers the copy."""
-        fragment = self.name_fragment(damage, tail)
+        fragment = name_fragment(self.journal.tip.offset, damage.reason, tail)
         self.disk.make_dirs(self.layout.recovered)
         self.disk.replace(f"{self.layout.root}/{fragment.path}", tail, durable=True)
         self.journal.cut()
         self.fragments.append(fragment)
-
-    def name_fragment(self, damage: Damage, tail: bytes) -> Fragment:
-        """What a torn tail is called once it is set aside: always the same for the same tail."""
-        digest = sha256(tail).hexdigest()
-        path = f"tmp/recovered/journal-tail-{self.journal.tip.offset}-{digest[:16]}.bin"
-        return Fragment(path, digest, len(tail), f"torn tail ({damage.reason})")
 
     def move_files(self, moves: Sequence[FileMove]) -> None:
         """Carry out the moves a commit has ordered. Recovery repeats what a crash left undone.
@@ -508,29 +391,3 @@ class Engine:
         finally:
             if not self._depth:
                 self.unlock()
-
-
-def _check_no_op_in_batch(op: str | None) -> None:
-    """One commit carries one op id: that of the whole batch."""
-    if op is not None:
-        raise UsageError(
-            f"op id {op!r} is given inside a batch, which is committed as one.",
-            code="op_in_batch",
-            fix="Give the op id to the batch, or make the call outside it.",
-        )
-
-
-def _check_size(commit: Commit) -> None:
-    count = len(commit.events)
-    if count > events_per_commit_max:
-        raise UsageError(
-            f"one commit holds at most {events_per_commit_max} events, this has {count}.",
-            code="too_large",
-            fix="Split it into several.",
-        )
-    if len(commit.data) > event_bytes_max * count:
-        raise UsageError(
-            f"an event has at most {event_bytes_max} bytes.",
-            code="too_large",
-            fix="Write the content to a file and register that as an artifact.",
-        )

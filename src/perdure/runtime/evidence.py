@@ -56,6 +56,10 @@ def read_back(
             fix=f"Write the file first; the path is relative to {engine.layout.root}.",
         )
     real = engine.disk.real_path(full)
+    behind = real.removeprefix(engine.disk.real_path(engine.layout.root)).lstrip("/")
+    reason = reserved_reason(behind) if behind != clean else None
+    if reason is not None:
+        raise PathError(reason, code="path_reserved", fix="Name the file itself, not a link to it.")
     engine.disk.sync_file(real)
     _sync_names(engine, real)
     value, size_bytes = hash_of(engine, real)
@@ -70,7 +74,8 @@ def read_back(
     invocation = None
     if node_id is not None:
         node = engine.replica.state.nodes.get(node_id)
-        invocation = node.invocation if node is not None else None
+        if node is not None and node.state in ("RUNNING", "VERIFYING"):
+            invocation = node.invocation
     return RegisterArtifact(artifact_id, clean, kind, integrity, node_id, invocation, supersedes)
 
 
@@ -164,7 +169,7 @@ def verify_node(engine: Engine, node: Node) -> Verdict:
     elif node.spec.outputs == ():
         raise EvidenceError(
             f"{node.node_id} has neither outputs nor checks, so nothing can show that it is done.",
-            fix=f"Give it an output or an acceptance check: perdure amend {node.node_id}",
+            fix="Give it an output or an acceptance check, in the task file or by amend_node.",
         )
     failed = [item for item in items if not item["passed"]]
     return Verdict(

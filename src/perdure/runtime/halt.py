@@ -10,37 +10,48 @@ import weakref
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import msgspec
 
 from perdure.core import commands as c
 from perdure.core.events import Event
-from perdure.core.frontier import frontier
 from perdure.core.lookup import artifact_of, node_of
 from perdure.core.model import (
     Artifact,
     Effect,
-    Node,
     Policies,
     ResumePolicy,
     Spec,
-    State,
     VerificationLevel,
 )
 from perdure.runtime import work
+from perdure.runtime.batching import Committed
 from perdure.runtime.calls import ingest
-from perdure.runtime.engine import Committed, Engine
-from perdure.runtime.eventlog import EventLog
-from perdure.runtime.evidence import read_back, read_commit, verify_node
-from perdure.runtime.integrity import integrity_walk, judge_artifact
+from perdure.runtime.engine import Engine
+from perdure.runtime.evidence import read_back, read_commit
 from perdure.runtime.opening import open_for_work
 from perdure.runtime.recover import Recovered
 from perdure.runtime.specs import make_spec
+from perdure.runtime.task_view import TaskView
 from perdure.runtime.world import World, real_world
 
+_NODE_FIELDS: Final = (
+    "title",
+    "deps",
+    "priority",
+    "verification_level",
+    "resume_policy",
+    "effect",
+)
 
-class HaltRuntime:
+
+def _names(given: str | Iterable[str]) -> tuple[str, ...]:
+    """One name or several."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+class HaltRuntime(TaskView):
     """The coordinator of one task, for as long as the object lives.
 
     Opening takes the lease first, then recovers (R0 to R7): whatever a crash left is repaired
@@ -170,7 +181,7 @@ class HaltRuntime:
         command = c.AddNode(
             node_id,
             title,
-            tuple(deps),
+            _names(deps),
             spec,
             priority,
             verification_level,
@@ -180,11 +191,21 @@ class HaltRuntime:
         )
         return self._event(self.engine.execute(command, op=op), "AMENDMENT", node_id)
 
-    def amend_node(self, node_id: str, reason: str, **after: Any) -> Event:
-        """Change a node that is neither at work nor closed, by an AMENDMENT (TG-1)."""
-        if "spec" in after:
-            after["spec"] = msgspec.to_builtins(after["spec"])
-        return self._event(self.engine.execute(c.AmendNode(node_id, after, reason)))
+    def amend_node(self, node_id: str, reason: str, **fields: Any) -> Event:
+        """Change a node that is neither at work nor closed, by an AMENDMENT (TG-1).
+
+        ``fields`` are those of ``add_node``; fields of the spec that are not named stay as they
+        are. A node that is RETRYABLE is READY again when its spec changes (N12).
+        """
+        with self.engine.writing():
+            node = node_of(self.state, node_id)
+            own = {name: fields.pop(name) for name in list(fields) if name in _NODE_FIELDS}
+            if "deps" in own:
+                own["deps"] = _names(own["deps"])
+            base = fields.pop("spec", node.spec)
+            if fields or base is not node.spec:
+                own["spec"] = msgspec.to_builtins(make_spec(node_id, base, fields))
+            return self._event(self.engine.execute(c.AmendNode(node_id, own, reason)))
 
     # Work
 
@@ -239,7 +260,7 @@ class HaltRuntime:
         return work.submit(self.engine, node_id, refs, check=check, op=op)
 
     def check(self, node_id: str, *, op: str | None = None) -> tuple[c.Verdict, Committed | None]:
-        """Verify a node from the disk. VERIFYING moves on by the verdict; other states only tell."""
+        """Verify a node from the disk. One that is VERIFYING moves on by the verdict."""
         return work.check(self.engine, node_id, op=op)
 
     def fail(
@@ -261,6 +282,13 @@ class HaltRuntime:
     ) -> Committed:
         """Let a node that waits for a decision go on."""
         return self.engine.execute(c.RetryNode(node_id, reason, method), op=op)
+
+    def receipt(
+        self, node_id: str, proof: str, *, receipt_id: str = "", op: str | None = None
+    ) -> Event:
+        """Journal the proof of a node's external effect; a node held for it is READY again."""
+        command = c.RecordReceipt(node_id, proof, receipt_id)
+        return self._event(self.engine.execute(command, op=op), "RECEIPT", node_id)
 
     def cancel(self, node_ids: Iterable[str], reason: str, *, op: str | None = None) -> Committed:
         """Give nodes up; their files stay."""
@@ -314,17 +342,6 @@ class HaltRuntime:
             held = self.engine.replica.paths.get(command.path)
             return artifact_of(self.state, held or self._event(committed).entity.id)
 
-    def verify_artifact(self, artifact_id: str) -> bool:
-        """Whether the artifact's bytes on disk are the registered ones; reads them all."""
-        return judge_artifact(self.engine, artifact_of(self.state, artifact_id)).startswith("PASS")
-
-    def integrity_walk(self, *, quick: bool = False) -> dict[str, str]:
-        """``PASS...`` or ``FAIL...`` for each artifact that is not quarantined.
-
-        ``quick`` trusts files whose size and modification time are as when they were hashed.
-        """
-        return integrity_walk(self.engine, quick=quick)
-
     def attach_artifact(self, node_id: str, artifact_id: str) -> Event:
         """Count a registered artifact among a node's."""
         return self._event(self.engine.execute(c.AttachArtifact(node_id, artifact_id)))
@@ -377,66 +394,6 @@ class HaltRuntime:
     def batch(self) -> AbstractContextManager[None]:
         """Everything called inside becomes one commit: all of it or nothing."""
         return self.engine.batch()
-
-    # Looking
-
-    @property
-    def state(self) -> State:
-        """The folded journal. Read it; only commits change it."""
-        return self.engine.replica.state
-
-    @property
-    def seq_last(self) -> int:
-        """Number of the last event."""
-        self.engine.refresh()
-        return self.state.seq
-
-    @property
-    def registry(self) -> dict[str, Artifact]:
-        """Artifact id to its record."""
-        return self.state.artifacts
-
-    def node(self, node_id: str) -> Node:
-        """The node of this id."""
-        return node_of(self.state, node_id)
-
-    def frontier(self) -> list[str]:
-        """The nodes that may start now, best first (FR-1)."""
-        self.engine.refresh()
-        return frontier(self.engine.replica)
-
-    def events(self) -> EventLog:
-        """Every event, read from the journal; memory does not grow with it."""
-        return EventLog(self.engine.disk, self.engine.layout.journal, self.seq_last)
-
-    def verify_node(self, node_id: str) -> c.Verdict:
-        """What the runtime finds for a node now; changes nothing."""
-        return verify_node(self.engine, node_of(self.state, node_id))
-
-    def status(self) -> dict[str, Any]:
-        """Where the task stands: plain data, computed from the journal and the disk."""
-        self.engine.refresh()
-        state = self.state
-        walk = integrity_walk(self.engine, quick=True)
-        counts: dict[str, int] = {}
-        for node in state.nodes.values():
-            counts[node.state] = counts.get(node.state, 0) + 1
-        return {
-            "task_id": state.task_id,
-            "goal": state.goal_statement,
-            "fsm_task": state.fsm_task,
-            "tier": state.tier,
-            "seq_last": state.seq,
-            "updated_at": state.updated_at,
-            "nodes": {name: node.state for name, node in state.nodes.items()},
-            "counts": counts,
-            "artifacts": {name: entry.path for name, entry in state.artifacts.items()},
-            "frontier": frontier(self.engine.replica),
-            "questions": {name: entry.text for name, entry in state.questions.items()},
-            "integrity": walk,
-            "all_integrity_pass": all(result.startswith("PASS") for result in walk.values()),
-            "next_hint": state.next_hint,
-        }
 
     def _event(self, committed: Committed, kind: str = "", entity_id: str = "") -> Event:
         """The last event of a commit about this, or the one that had already said the same."""

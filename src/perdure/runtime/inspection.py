@@ -16,11 +16,12 @@ from perdure.core.events import Event
 from perdure.core.fold import Replica
 from perdure.core.projection import read_as_of, seal_snapshot
 from perdure.core.recovery import check_consistency
-from perdure.errors import CorruptError, HaltError, PathError, StorageError
+from perdure.errors import HaltError, PathError, StorageError
 from perdure.runtime.engine import Engine
 from perdure.runtime.integrity import integrity_walk
 from perdure.storage import spool
-from perdure.storage.projections import stale_views
+from perdure.storage.journal import Journal
+from perdure.storage.projections import committed_offset, stale_views
 from perdure.storage.workspace import resolve_inside
 
 problems_max: Final = 200
@@ -115,14 +116,15 @@ class _Replay:
             self.snapshot_bytes = seal_snapshot(self.replica.state, self.scan.tip)
 
     def _judge(self, engine: Engine, damage: Damage) -> None:
-        """Ask the reader that opening uses whether a crash explains it."""
+        """Whether a crash explains it; asked of the whole journal, whatever a snapshot says."""
+        journal = Journal(engine.disk, engine.layout.journal)
         try:
-            Engine(engine.layout.root, engine.world, engine.actor).load()
-        except CorruptError as error:
-            self.problems.append(Problem("journal", "journal.jsonl", error.message, error.fix))
-            return
+            journal.catch_up(lambda _: None)
+            known = committed_offset(engine.disk, engine.layout)
+            if journal.judge(lambda _: None, known) is None:
+                return  # somebody was writing it, and has finished
         except HaltError as error:
-            self.problems.append(Problem("journal", "journal.jsonl", str(error), error.fix))
+            self.problems.append(Problem("journal", "journal.jsonl", error.message, error.fix))
             return
         message = f"torn tail: line {damage.line}, byte {damage.byte}: {damage.reason}"
         self.problems.append(Problem("torn_tail", "journal.jsonl", message, _RESUME))

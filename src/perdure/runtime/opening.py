@@ -10,9 +10,10 @@ from perdure.core.codec import encode_commit, timestamp
 from perdure.core.commands import StartTask
 from perdure.core.decide import decide
 from perdure.core.model import State
-from perdure.errors import CorruptError, NotFoundError, RefusedError
+from perdure.errors import CorruptError, RefusedError
 from perdure.runtime.engine import Engine
 from perdure.runtime.recover import Recovered, recover
+from perdure.storage.journal import absent
 from perdure.storage.workspace import is_workspace
 
 
@@ -27,13 +28,9 @@ def open_for_work(
     (another task), LeaseHeldError, CorruptError, StorageError.
     """
     if not is_workspace(engine.disk, engine.layout.root):
-        _check_foreign(engine)
-        if start is None:
-            raise NotFoundError(
-                f"{engine.layout.root} is not a workspace: it has no journal.jsonl.",
-                code="no_workspace",
-                fix="Create one with `perdure init TASK_ID`, or name another directory with -C.",
-            )
+        missing = absent(engine.disk, engine.layout)
+        if start is None or isinstance(missing, CorruptError):
+            raise missing
         engine.disk.make_dirs(engine.layout.root)
     else:
         engine.load()
@@ -87,22 +84,4 @@ def _check_task(engine: Engine, task_id: str | None) -> None:
             code="task_mismatch",
             rule="D2",
             fix="Name another directory for the new task: one workspace holds one task.",
-        )
-
-
-def _check_foreign(engine: Engine) -> None:
-    """A journal that is there but is no file, or is gone while its projections say it was."""
-    stat = engine.disk.stat(engine.layout.journal)
-    if stat is not None:
-        raise CorruptError(
-            f"{engine.layout.journal} is a {stat.kind}, not a file.",
-            code="not_a_journal",
-            fix="Name another directory, or put the journal back from a copy.",
-        )
-    if engine.disk.stat(engine.layout.snapshot) is not None:
-        raise CorruptError(
-            f"{engine.layout.journal} is gone, but {engine.layout.snapshot} says that events had"
-            " been committed to it.",
-            code="journal_missing",
-            fix="Put the journal back from a copy. To start over instead, use an empty directory.",
         )

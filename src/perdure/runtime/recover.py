@@ -23,6 +23,7 @@ from perdure.core.recovery import (
     Plan,
     check_consistency,
     finish_plan,
+    name_fragment,
     plan_recovery,
 )
 from perdure.errors import CorruptError, EvidenceError, StorageError
@@ -48,7 +49,8 @@ class Recovered(NamedTuple):
     committed: str = ""
     """``J-n`` of the first event written; empty for a clean recovery."""
     frontier: tuple[str, ...] = ()
-    unread_steering: tuple[str, ...] = ()
+    steering: tuple[str, ...] = ()
+    """Ids of the instructions on record."""
 
 
 def recover(
@@ -67,7 +69,7 @@ def recover(
     findings = _gather(engine, takeover, take_over_sessions)
     if torn is not None:
         # A crash between setting the tail aside and cutting it leaves both.
-        again = engine.name_fragment(torn, tail).path
+        again = name_fragment(engine.journal.tip.offset, torn.reason, tail).path
         others = tuple(entry for entry in findings.fragments if entry.path != again)
         findings = findings._replace(fragments=others)
     plan, drafts = _plan(engine, findings)
@@ -77,9 +79,7 @@ def recover(
             found=(*plan.found, f"torn tail behind J-{engine.journal.tip.seq}: {torn.reason}"),
             repaired=(*plan.repaired, f"set aside as {engine.fragments[-1].path}"),
         )
-        drafts = finish_plan(plan, engine.replica.state, _planned(engine, plan.drafts)) or (
-            _torn_note(engine.replica.state, plan),
-        )
+        drafts = finish_plan(plan, engine.replica.state, _planned(engine, plan.drafts))
     committed = ""
     if drafts:
         committed = engine.commit(drafts)[0].ref
@@ -97,17 +97,7 @@ def recover(
     )
 
 
-def _torn_note(state: State, plan: Plan) -> Draft:
-    payload = {
-        "op": "recovered",
-        "text": "recovered",
-        "found": list(plan.found),
-        "repaired": list(plan.repaired),
-    }
-    return Draft("NOTE", "task", state.task_id, payload)
-
-
-# What is there (R2)
+# R2, what is there.
 
 
 def _gather(engine: Engine, takeover: str, take_over_sessions: bool) -> Findings:

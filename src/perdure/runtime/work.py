@@ -8,14 +8,18 @@ rests on are committed together.
 
 from typing import Any, Final
 
+import msgspec
+
 from perdure.core import commands as c
+from perdure.core.decide_ending import effect_open
 from perdure.core.decide_node import check_start
 from perdure.core.frontier import frontier
 from perdure.core.lookup import node_of
 from perdure.core.model import Executor, Node
 from perdure.errors import CheckFailedError, EvidenceError, RefusedError, TransitionError
+from perdure.runtime.batching import Committed
 from perdure.runtime.contracts import issue_contract
-from perdure.runtime.engine import Committed, Engine
+from perdure.runtime.engine import Engine
 from perdure.runtime.evidence import read_back, resolve_refs, unfinished_moves, verify_node
 from perdure.storage.workspace import resolve_inside
 
@@ -178,12 +182,20 @@ def submit(
             claimed = _claim(engine, node, evidence, op=None if check else op)
         if not check:
             return claimed or Committed(node.state_ref or "", (), True)
-        _, committed = conclude_or_fail(engine, node_of(engine.replica.state, node_id), op=op)
-        return committed
+        node = node_of(engine.replica.state, node_id)
+    _, committed = conclude_or_fail(engine, node, op=op)
+    return committed
 
 
 def _claim(engine: Engine, node: Node, evidence: tuple[str, ...], *, op: str | None) -> Committed:
     resolve_refs(engine, node, evidence)
+    if effect_open(node):
+        raise EvidenceError(
+            f"{node.node_id} has an external effect (S3) and no receipt for it.",
+            code="receipt_missing",
+            rule="C-S3",
+            fix=f"Record the proof first: perdure receipt {node.node_id} --proof WHAT",
+        )
     with engine.batch(op=op):
         missing = register_outputs(engine, node)
         if missing or (not node.artifacts and node.spec.outputs is None):
@@ -200,10 +212,22 @@ def _claim(engine: Engine, node: Node, evidence: tuple[str, ...], *, op: str | N
 def conclude_or_fail(
     engine: Engine, node: Node, *, op: str | None = None
 ) -> tuple[c.Verdict, Committed]:
-    """Verify a node that is VERIFYING and commit N06, N07 or N08 by the verdict."""
-    verdict = verify_node(engine, node)
-    command = c.MoveNode(node.node_id, "DONE", verdict=verdict)
-    return verdict, engine.execute(command, op=op)
+    """Verify a node that is VERIFYING and commit N06, N07 or N08 by the verdict.
+
+    Checks may take long, so nobody is locked out meanwhile; if somebody settled the node in that
+    time, their word stands and this verdict is refused.
+    """
+    judged = (node.state_ref, node.invocation)
+    verdict = verify_node(engine, msgspec.structs.replace(node))
+    with engine.writing():
+        node = node_of(engine.replica.state, node.node_id)
+        if (node.state_ref, node.invocation) != judged:
+            raise TransitionError(
+                f"{node.node_id} became {node.state} while it was being checked.",
+                rule="N06",
+                fix=f"`perdure show {node.node_id}` tells by whom.",
+            )
+        return verdict, engine.execute(c.MoveNode(node.node_id, "DONE", verdict=verdict), op=op)
 
 
 def conclude(engine: Engine, node_id: str, evidence: tuple[str, ...]) -> Committed:
@@ -235,11 +259,7 @@ def check(
     node = node_of(engine.replica.state, node_id)
     if node.state != "VERIFYING":
         return verify_node(engine, node), None
-    with engine.writing():
-        node = node_of(engine.replica.state, node_id)
-        if node.state != "VERIFYING":
-            return verify_node(engine, node), None
-        return conclude_or_fail(engine, node, op=op)
+    return conclude_or_fail(engine, node, op=op)
 
 
 def beat(

@@ -246,9 +246,10 @@ class RealAppendFile:
 
     def append(self, data: bytes) -> None:
         """As the port says: one write, continued only where the system wrote less."""
-        descriptor = self._living()
+        if self._descriptor < 0:
+            raise self._dead()
         try:
-            _write_all(descriptor, data)
+            _write_all(self._descriptor, data)
         except OSError as error:
             raise self._die(error, "Appending") from error
         except BaseException as error:
@@ -257,9 +258,10 @@ class RealAppendFile:
 
     def sync(self) -> None:
         """As the port says. A failed sync is final: another one could report success wrongly."""
-        descriptor = self._living()
+        if self._descriptor < 0:
+            raise self._dead()
         try:
-            _sync_data(descriptor)
+            _sync_data(self._descriptor)
         except OSError as error:
             raise self._die(error, "Syncing") from error
         except BaseException as error:
@@ -268,8 +270,10 @@ class RealAppendFile:
 
     def size(self) -> int:
         """As the port says."""
+        if self._descriptor < 0:
+            raise self._dead()
         try:
-            return os.fstat(self._living()).st_size
+            return os.fstat(self._descriptor).st_size
         except OSError as error:
             raise self._die(error, "Measuring") from error
 
@@ -283,12 +287,10 @@ class RealAppendFile:
     def __del__(self) -> None:
         self.close()
 
-    def _living(self) -> int:
-        if self._descriptor >= 0:
-            return self._descriptor
+    def _dead(self) -> StorageError:
         if self._failure is None:
-            raise StorageError(f"{self._path} is closed.", fix="Open it again.")
-        raise StorageError(
+            return StorageError(f"{self._path} is closed.", fix="Open it again.")
+        return StorageError(
             f"Nothing more may be written to {self._path} here since this failed: "
             f"{self._failure.message}",
             code=self._failure.code,

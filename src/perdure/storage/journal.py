@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 from perdure.core.codec import EMPTY_TIP, ChainTip, Commit, Damage, Scan, judge_tail, proves
 from perdure.core.events import Event
-from perdure.errors import CorruptError, StorageError
+from perdure.errors import CorruptError, NotFoundError, StorageError
 from perdure.ports import AppendFile, Disk
+from perdure.storage.workspace import Layout
 
 Fold = Callable[[list[Event]], None]
 
@@ -51,8 +52,9 @@ class Journal:
                 f"{self.path} has {size} bytes, but events up to J-{tip.seq} (byte {tip.offset})"
                 f" were committed: line {tip.seq} and maybe earlier ones are cut off.",
                 code="journal_truncated",
-                fix="Put the journal back from a copy. To accept the loss instead, remove the"
-                " projections (.snapshot.json and those named in protocol section 2) and resume.",
+                fix="Put the journal back from a copy. To accept the loss instead, remove"
+                " .snapshot.json, task-graph.json, checkpoint.json and artifacts/registry.json,"
+                " which are rebuilt, and resume.",
             )
         return size
 
@@ -179,7 +181,7 @@ def corrupt(path: str, damage: Damage) -> CorruptError:
     return CorruptError(
         f"{path}: line {damage.line}, byte {damage.byte}: {damage.reason}."
         " This line had been committed, so it is not repaired silently.",
-        fix="Put the journal back from a copy; `perdure doctor` shows what can still be read.",
+        fix="Put the journal back from a copy; the lines before this one are whole.",
     )
 
 
@@ -193,3 +195,30 @@ def read_events(disk: Disk, path: str, fold: Fold) -> tuple[Scan, Damage | None]
         scan.damage = scan.damage or Damage(scan.tip.seq + 1, scan.tip.offset, "it cannot be read")
         raise
     return scan, scan.damage
+
+
+def absent(disk: Disk, layout: Layout) -> CorruptError | NotFoundError:
+    """Why a workspace has no journal: there is none to expect, or it should be there.
+
+    NotFoundError where a task may be created; CorruptError when something else is in its place, or
+    when a projection says that events had been committed to it.
+    """
+    stat = disk.stat(layout.journal)
+    if stat is not None:
+        return CorruptError(
+            f"{layout.journal} is a {stat.kind}, not a file.",
+            code="not_a_journal",
+            fix="Name another directory, or put the journal back from a copy.",
+        )
+    if disk.stat(layout.snapshot) is not None:
+        return CorruptError(
+            f"{layout.journal} is gone, but {layout.snapshot} says that events had been committed"
+            " to it.",
+            code="journal_missing",
+            fix="Put the journal back from a copy. To start over instead, use an empty directory.",
+        )
+    return NotFoundError(
+        f"{layout.root} is not a workspace: it has no journal.jsonl.",
+        code="no_workspace",
+        fix="Create one with `perdure init TASK_ID`, or name another directory with -C.",
+    )

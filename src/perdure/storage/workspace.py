@@ -6,6 +6,7 @@ returns lies in the workspace after every symbolic link is followed, at the mome
 an id becomes part of a path only when it matches ``ID_PATTERN``. It never creates a workspace.
 """
 
+import contextlib
 import os
 import re
 from typing import Final
@@ -300,8 +301,9 @@ def _current(disk: Disk, project: str) -> str:
         workspace = f"{project}/tasks/{line}"
     else:
         workspace = os.path.normpath(os.path.join(project, line or "."))
-    if line and is_workspace(disk, workspace):
-        return workspace
+    with contextlib.suppress(StorageError):  # a name that no file system takes names nothing
+        if line and is_workspace(disk, workspace):
+            return workspace
     raise NotFoundError(
         f"{pointer} names the task {line!r}, which has no workspace in {project}/tasks.",
         code="no_workspace",

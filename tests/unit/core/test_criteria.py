@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.core.check_values import clean_path, count_max, timeout_s_max
-from perdure.core.criteria import criterion_bytes_max, near, parse_criterion, render_criterion
+from perdure.core.criteria import criterion_bytes_max, parse_criterion, render_criterion
+from perdure.core.lookup import near
 from perdure.core.model import CHECK_METHODS, Criterion
 from perdure.errors import UsageError
 

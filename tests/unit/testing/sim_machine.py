@@ -109,9 +109,7 @@ def check_holds(machine: SimMachine, runtime: HaltRuntime) -> None:
     assert damage is None, damage
     assert scan.unchained == 0
     live = runtime.engine.replica.state
-    assert seal_snapshot(live, runtime.engine.journal.tip) == seal_snapshot(
-        replica.state, scan.tip
-    )
+    assert seal_snapshot(live, runtime.engine.journal.tip) == seal_snapshot(replica.state, scan.tip)
     check_evidence(machine, runtime.state)
 
 

@@ -21,7 +21,9 @@ def disk() -> SimDisk:
     return disk
 
 
-def outcomes(disk: SimDisk, model: Model, limit: int = 10_000) -> list[dict[str, object]]:
+def outcomes(
+    disk: SimDisk, model: Model, limit: int = 10_000
+) -> list[dict[str, bytes | str | None]]:
     """The trees after each allowed power cut, without the directories, which never vanish here."""
     found = []
     for left in power_loss_states(disk, model, chance=Random(1), limit=limit):
@@ -44,13 +46,17 @@ def test_nothing_that_was_synced_can_be_lost(disk: SimDisk, model: Model) -> Non
     disk.truncate("/w/d/log", 6)
     assert choices_count(disk, model) == 1
     (left,) = power_loss_states(disk, model, chance=Random(1))
-    assert left.tree() == disk.tree() == {
-        "/w": None,
-        "/w/d": None,
-        "/w/x": None,
-        "/w/x/y": None,
-        "/w/d/log": b"one\ntw",
-    }
+    assert (
+        left.tree()
+        == disk.tree()
+        == {
+            "/w": None,
+            "/w/d": None,
+            "/w/x": None,
+            "/w/x/y": None,
+            "/w/d/log": b"one\ntw",
+        }
+    )
 
 
 @each_model
@@ -116,9 +122,14 @@ def test_a_synced_file_without_a_synced_name_may_be_gone(disk: SimDisk) -> None:
 def test_changes_to_names_survive_in_any_choice_or_only_in_order(disk: SimDisk) -> None:
     for name in "ab":
         disk.write(f"/w/{name}", b"")
-    names = {"".join(path[-1] for path in tree if path != "/w/log") for tree in outcomes(disk, "independent")}
+    names = {
+        "".join(path[-1] for path in tree if path != "/w/log")
+        for tree in outcomes(disk, "independent")
+    }
     assert names == {"", "a", "b", "ab"}
-    names = {"".join(path[-1] for path in tree if path != "/w/log") for tree in outcomes(disk, "ordered")}
+    names = {
+        "".join(path[-1] for path in tree if path != "/w/log") for tree in outcomes(disk, "ordered")
+    }
     assert names == {"", "a", "ab"}
 
 

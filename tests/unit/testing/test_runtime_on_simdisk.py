@@ -1,13 +1,14 @@
-"""The runtime itself on a simulated disk: killed, and cut from power, after every step of it.
+"""The runtime itself on a simulated disk: killed, cut from power or failed at every step of it.
 
-Small workloads and few states, so that it takes seconds; the long runs are the crash tests'.
+By default three workloads and few states each, which takes seconds; ``make crash`` takes all
+workloads, many states and another seed each time.
 """
 
 import contextlib
 import errno
-import os
+import random
 from collections.abc import Callable, Iterator
-from random import Random
+from typing import NamedTuple
 
 import pytest
 from tests.crash import workloads
@@ -23,111 +24,146 @@ from tests.unit.testing.sim_machine import (
 from perdure.errors import HaltError
 from perdure.testing import Model, power_loss_states
 
-SEED = int(os.environ.get("PERDURE_TEST_SEED", "1"))
-LIMIT = int(os.environ.get("PERDURE_TEST_STATES", "3"))
-STRIDE = int(os.environ.get("PERDURE_TEST_STRIDE", "4"))
-WORKLOADS = (
-    workloads.ALL
-    if os.environ.get("PERDURE_TEST_ALL")
-    else (workloads.submit, workloads.fail_and_retry, workloads.batch)
-)
 MODELS: tuple[Model, ...] = ("independent", "ordered")
+torn_bytes_of_a_write = 7
+
 Workload = Callable[[SimMachine], None]
 
 
-def whole_run(workload: object) -> tuple[bytes, int]:
+class Thoroughness(NamedTuple):
+    """How much of what is possible is tried."""
+
+    states_max: int
+    """Disks tried for each step after which the power is cut."""
+    stride: int
+    """Of so many, one is also recovered again and worked on to its end."""
+    seed: int
+
+
+QUICK = Thoroughness(3, 5, 1)
+THOROUGH = Thoroughness(20, 4, random.randrange(1 << 32))
+CASES = [
+    *(
+        pytest.param(workload, QUICK, id=workload.__name__)
+        for workload in (workloads.submit, workloads.fail_and_retry, workloads.batch)
+    ),
+    *(
+        pytest.param(
+            workload,
+            THOROUGH,
+            id=f"{workload.__name__}-thorough",
+            marks=pytest.mark.crash_full,
+        )
+        for workload in workloads.ALL
+    ),
+]
+each_case = pytest.mark.parametrize(("workload", "how"), CASES)
+each_model = pytest.mark.parametrize("model", MODELS)
+
+
+def whole_run(workload: Workload) -> tuple[bytes, int]:
     machine = SimMachine.new()
     assert not run_until_killed(machine, workload)
     return machine.journal(), len(machine.disk.log)
 
 
-def killed_runs(workload: object, steps: int) -> Iterator[SimMachine]:
+def killed_runs(workload: Workload, steps: int) -> Iterator[SimMachine]:
     """One for each step after which the process can die, and for each write cut in the middle."""
     for step in range(steps):
-        for torn_bytes in (None, 7):
+        for torn_bytes in (None, torn_bytes_of_a_write):
             machine = SimMachine.new(cut_after=step, torn_bytes=torn_bytes)
             assert run_until_killed(machine, workload)
             if torn_bytes is None or machine.disk.log[-1].kind == "write":
                 yield machine
 
 
-each_workload = pytest.mark.parametrize("workload", WORKLOADS, ids=lambda it: it.__name__)
+@contextlib.contextmanager
+def told(story: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(story)
+        raise
 
 
-@each_workload
-def test_a_process_killed_after_any_step_loses_nothing(workload: object) -> None:
+@each_case
+def test_a_process_killed_after_any_step_loses_nothing(
+    workload: Workload, how: Thoroughness
+) -> None:
     journal, steps = whole_run(workload)
     count = 0
     for killed in killed_runs(workload, steps):
-        recovered = check_recovery(killed.end(), journal)
-        check_second_recovery(recovered)
-        finish(recovered.end())
         count += 1
+        with told(f"killed after {killed.disk.log[-1:]}"):
+            recovered = check_recovery(killed.end(), journal)
+            check_second_recovery(recovered)
+            if count % how.stride == 0 or how is THOROUGH:
+                finish(recovered.end())
     print(f"killed {count} times in {steps} steps")
 
 
-@each_workload
-@pytest.mark.parametrize("model", MODELS)
-def test_power_lost_after_any_step_loses_nothing_acknowledged(
-    workload: object, model: Model
+@each_case
+@each_model
+def test_power_lost_after_any_step_takes_nothing_acknowledged(
+    workload: Workload, how: Thoroughness, model: Model
 ) -> None:
     journal, steps = whole_run(workload)
-    chance = Random(f"{SEED} {model}")
+    chance = random.Random(f"{how.seed} {model}")
     count = 0
     for killed in killed_runs(workload, steps):
-        for left in power_loss_states(killed.disk, model, chance=chance, limit=LIMIT):
+        for left in power_loss_states(killed.disk, model, chance=chance, limit=how.states_max):
             count += 1
-            story = left.story()
-            try:
+            with told(f"{how}, cut after {killed.disk.log[-1:]}, {left.story()}"):
                 recovered = check_recovery(killed.next(left, power_cut=True), journal)
-                if count % STRIDE == 0:
+                if count % how.stride == 0:
                     check_second_recovery(recovered)
                     finish(recovered.end())
-            except BaseException as error:
-                error.add_note(f"seed {SEED}, cut after {killed.disk.log[-1:]}; {story}")
-                raise
-    print(f"{model}: {count} states after {steps} steps, seed {SEED}")
+    print(f"{model}: {count} states after {steps} steps, {how}")
 
 
-@each_workload
-@pytest.mark.parametrize("model", MODELS)
+@each_case
+@each_model
 def test_power_lost_after_a_recovery_takes_nothing_that_it_believed(
-    workload: object, model: Model
+    workload: Workload, how: Thoroughness, model: Model
 ) -> None:
     journal, steps = whole_run(workload)
-    chance = Random(f"{SEED} {model} again")
-    for killed in list(killed_runs(workload, steps))[::STRIDE]:
+    chance = random.Random(f"{how.seed} {model} again")
+    count = 0
+    for killed in list(killed_runs(workload, steps))[:: how.stride]:
         recovered = check_recovery(killed.end(), journal)
         recovered.acknowledge()
-        for left in power_loss_states(recovered.disk, model, chance=chance, limit=LIMIT):
-            check_recovery(recovered.next(left, power_cut=True), recovered.acknowledged)
+        for left in power_loss_states(recovered.disk, model, chance=chance, limit=how.states_max):
+            count += 1
+            with told(f"{how}, cut after {killed.disk.log[-1:]}, recovered, {left.story()}"):
+                check_recovery(recovered.next(left, power_cut=True), recovered.acknowledged)
+    print(f"{model}: {count} states after recoveries, {how}")
 
 
-@each_workload
+@each_case
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=errno.errorcode.get)
 def test_a_step_that_fails_costs_nothing_acknowledged_even_when_power_is_lost_later(
-    workload: Workload, number: int
+    workload: Workload, how: Thoroughness, number: int
 ) -> None:
-    journal, steps = whole_run(workload)
-    chance = Random(f"{SEED} {number}")
-    for step in range(1, steps + 1):
+    """Pages that a failed sync has left marked clean are seen by the next process, and believed."""
+    steps = whole_run(workload)[1]
+    chance = random.Random(f"{how.seed} {number}")
+    stride = 1 if how is THOROUGH else 2
+    for step in range(1 + number % stride, steps + 1, stride):
         machine = SimMachine.new()
-        machine.disk.fail(step, number, partial_bytes=7)
+        machine.disk.fail(step, number, partial_bytes=torn_bytes_of_a_write)
         with contextlib.suppress(HaltError):
             workload(machine)
         model = chance.choice(MODELS)
-        try:
-            for left in power_loss_states(machine.disk, model, chance=chance, limit=2):
+        with told(f"{how}, failed at {machine.disk.log[step - 1]}"):
+            for left in power_loss_states(machine.disk, model, chance=chance, limit=1):
                 check_acknowledged(machine.next(left, power_cut=True))
-            # Pages that the failed sync left marked clean are still seen by the next process.
             after = machine.end()
             check_acknowledged(after)
             after.acknowledge()
-            for left in power_loss_states(after.disk, model, chance=chance, limit=LIMIT):
+            for left in power_loss_states(
+                after.disk, model, chance=chance, limit=how.states_max - 1
+            ):
                 check_acknowledged(after.next(left, power_cut=True))
-        except BaseException as error:
-            error.add_note(f"seed {SEED}, failed at {machine.disk.log[step - 1]}")
-            raise
 
 
 def check_acknowledged(machine: SimMachine) -> None:

@@ -29,7 +29,7 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
     "Graph": {"add": "graph", "cancel": "graph"},
     "Work": {
         "start": "work", "beat": "work", "artifact": "work", "submit": "work", "check": "work",
-        "fail": "work", "retry": "work",
+        "fail": "work", "retry": "work", "receipt": "work",
     },
     "People": {"note": "people", "decide": "people", "steer": "people"},
     "Run": {"run": "run"},

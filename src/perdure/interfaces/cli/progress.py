@@ -97,7 +97,10 @@ def event_lines(event: Data) -> list[str]:
     if kind == "graph":
         parts = [f"{len(event[name])} {name}" for name in ("added", "amended", "dropped")
                  if event.get(name)]  # fmt: skip
-        return [f"graph {', '.join(parts)}"]
+        lines = [f"graph {', '.join(parts)}"] if parts else []
+        if event.get("ignored"):
+            lines.append(f"not taken over, it was set at the start: {', '.join(event['ignored'])}")
+        return lines
     if kind == "started":
         return [f"started {node} (attempt {event['attempt']})"]
     if kind == "done":

@@ -129,7 +129,7 @@ def _commands(request: Request, data: Data) -> list[str]:
         return []
     commands = []
     if data["questions"]:
-        commands.append(f"{perdure} retry NODE --reason TEXT   (answers the question about NODE)")
+        commands.append(f"{perdure} retry NODE --method NAME --reason TEXT   (or cancel NODE)")
     if data["waiting"]:
         commands.append(f"{perdure} next   (work for a person or an agent)")
     if data["damaged"]:

@@ -250,5 +250,25 @@ def retry_command(request: Request, node: str, reason: str, method: str) -> None
     acknowledge(request, data, _state_lines(data))
 
 
+@verb("receipt", writes=True)
+@click.argument("node")
+@click.option("--proof", required=True, metavar="TEXT",
+              help="What shows that it happened: an id, a link, a checksum.")  # fmt: skip
+@click.option("--id", "receipt_id", default="", metavar="ID", help="Its id; else one is made.")
+@click.pass_obj
+def receipt_command(request: Request, node: str, proof: str, receipt_id: str) -> None:
+    """Prove that a node's external effect has happened.
+
+    A node with effect S3 is not DONE without one. A node that waits for the answer whether its
+    effect happened is READY again, and its next contract says not to repeat it.
+
+    \b
+    Example:
+      perdure receipt N1 --proof "order 4711"
+    """
+    data = request.call("receipt", {"node": node, "proof": proof, "id": receipt_id})
+    acknowledge(request, data, _state_lines(data))
+
+
 def _state_lines(data: Data) -> list[str]:
     return [f"{data['node']} is {data['state']}"] if "state" in data else []

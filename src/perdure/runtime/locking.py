@@ -1,0 +1,29 @@
+"""Waiting for the writer lock.
+
+Job: take turns with other processes that commit. Invariants: a wait is bounded and ends in an error
+that says so; a lock that its holder's death has freed is taken at the next look.
+"""
+
+from typing import Final
+
+from perdure.errors import BusyError
+from perdure.ports import Clock, FileLock
+
+lock_wait_s: Final = 10.0
+_first_pause_s: Final = 0.0002
+_longest_pause_s: Final = 0.005
+
+
+def wait_for_lock(lock: FileLock, clock: Clock, root: str) -> None:
+    """Take the lock of the workspace ``root``. Raises BusyError after ``lock_wait_s``."""
+    give_up_at = clock.monotonic() + lock_wait_s
+    pause_s = _first_pause_s
+    while not lock.try_acquire():
+        if clock.monotonic() > give_up_at:
+            raise BusyError(
+                f"another process has been writing to {root} for {lock_wait_s:.0f} s.",
+                rule="lease",
+                fix="Try again; if that process is stopped, let it go on or end it.",
+            )
+        clock.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, _longest_pause_s)
