@@ -9,8 +9,10 @@ strings. A failing call raises :class:`perdure.errors.StorageError`, never a bar
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, Protocol
 
+import msgspec
 
-class FileStat(NamedTuple):
+
+class FileStat(msgspec.Struct, frozen=True):
     """What a file looked like; symbolic links are not followed."""
 
     size_bytes: int

@@ -36,7 +36,7 @@ _decoder: Final = msgspec.json.Decoder(Event)
 T = TypeVar("T")
 
 
-class ChainTip(NamedTuple):
+class ChainTip(msgspec.Struct, frozen=True):
     """Where a journal prefix ends, and enough of its chain to prove it and to go on."""
 
     seq: int
@@ -66,7 +66,7 @@ class Damage(NamedTuple):
     reason: str
 
 
-class Commit(NamedTuple):
+class Commit(msgspec.Struct, frozen=True):
     """What to write, and what it will mean once it is durable."""
 
     data: bytes
@@ -97,14 +97,16 @@ def encode_commit(
     """The lines of one commit after ``tip``. Several drafts share a ``tx`` that their last ends."""
     count = len(drafts)
     tx = f"tx-{tip.seq + 1}" if count > 1 else None
+    seq, offset, value, start, before = tip.seq, tip.offset, tip.value, tip.start, tip.before
     parts: list[bytes] = []
     events: list[Event] = []
     for index, draft in enumerate(drafts, 1):
         payload = draft.payload
         if count > 1 and index == count:
             payload = {**payload, "tx_end": True}
+        seq += 1
         event = Event(
-            tip.seq + 1,
+            seq,
             ts,
             actor,
             draft.kind,
@@ -117,11 +119,12 @@ def encode_commit(
             op if op is not None else UNSET,
         )
         head = _encode(event)[:-1]
-        value = sha256(tip.value + head).digest()
+        before, value = value, sha256(value + head).digest()
         line = b"".join((head, _H_KEY, b2a_hex(value[:8]), _H_END, b"\n"))
-        tip = ChainTip(event.seq, tip.offset + len(line), value, tip.offset, tip.value)
+        start, offset = offset, offset + len(line)
         parts.append(line)
         events.append(decode_line(line[:-1]))  # what is folded now is what a replay will fold
+    tip = ChainTip(seq, offset, value, start, before)
     return Commit(b"".join(parts), tuple(events), tip)
 
 
@@ -177,7 +180,8 @@ class Scan:
     """
 
     def __init__(self, tip: ChainTip = EMPTY_TIP) -> None:
-        self._end: tuple[int, int, bytes, int, bytes] = tip  # plain, since it is made for each line
+        # A plain tuple, because one is made for each line.
+        self._end = (tip.seq, tip.offset, tip.value, tip.start, tip.before)
         self.commit_start = tip.start
         """Byte where the last whole commit starts."""
         self.unchained = 0

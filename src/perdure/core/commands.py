@@ -20,7 +20,7 @@ from perdure.core.model import (
 )
 
 
-class Context(NamedTuple):
+class Context(msgspec.Struct, frozen=True):
     """Who asks, and when."""
 
     now: float
@@ -34,7 +34,7 @@ class FileMove(NamedTuple):
     target: str
 
 
-class Decision(NamedTuple):
+class Decision(msgspec.Struct, frozen=True):
     """What a command comes to: events to commit, then file moves; or the event that answers it."""
 
     drafts: tuple[Draft, ...] = ()

@@ -5,7 +5,7 @@ committed. Reading is tolerant (unknown fields and kinds are kept, missing optio
 defaults); writing is strict (``KINDS`` and ``OPS`` are closed lists).
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -69,7 +69,7 @@ class Event(Record, msgspec.Struct):
         return f"J-{self.seq}"
 
 
-class Draft(NamedTuple):
+class Draft(msgspec.Struct, frozen=True):
     """An event that a decision wants committed; sequence, time and chain come with the commit."""
 
     kind: str

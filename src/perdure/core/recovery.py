@@ -52,12 +52,26 @@ _RESTING: Final = tuple(
 
 NODE_RULES: Final = (
     Rule(("RUNNING",), "live", None, None, "keep", "its executor lives"),
-    Rule(("RUNNING",), "dead", None, True, "hold_effect", "probably done, cannot be verified"),
+    Rule(
+        ("RUNNING",),
+        "dead",
+        None,
+        True,
+        "hold_effect",
+        "its executor is gone and its external effect has no receipt: probably done",
+    ),
     Rule(("RUNNING",), "dead", None, False, "interrupt", "its executor is gone"),
     Rule(("VERIFYING",), None, None, None, "verify_again", "verification is idempotent"),
     Rule(("DONE",), None, ("whole",), None, "keep", "its evidence is on disk"),
-    Rule(("DONE",), None, ("missing",), None, "reopen", "the disk rules on existence"),
-    Rule(("DONE",), None, ("changed", "unreadable"), None, "report", "bytes are not replaced"),
+    Rule(("DONE",), None, ("missing",), None, "reopen", "files it rests on are gone"),
+    Rule(
+        ("DONE",),
+        None,
+        ("changed", "unreadable"),
+        None,
+        "report",
+        "files it rests on are not what was registered",
+    ),
     Rule(_RESTING, None, None, None, "keep", "nothing is under way"),
 )
 
@@ -236,15 +250,9 @@ def check_consistency(replica: Replica) -> list[str]:
 
 def _describe(node: Node, facts: NodeFacts, rule: Rule) -> str:
     details = f" ({'; '.join(facts.details)})" if facts.details else ""
-    return f"{node.node_id} is {node.state}, but {_FACTS[rule.repair]}{details}: {rule.why}"
+    return f"{node.node_id} is {node.state}: {rule.why}{details}"
 
 
-_FACTS: Final = {
-    "interrupt": "nobody works on it any more",
-    "hold_effect": "nobody works on it any more and its external effect has no receipt",
-    "reopen": "files it rests on are gone",
-    "report": "files it rests on are not what was registered",
-}
 _OUTCOMES: Final = {
     "interrupt": "RETRYABLE, as an interruption",
     "hold_effect": "BLOCKED until a person says whether the effect happened",

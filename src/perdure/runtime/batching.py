@@ -4,7 +4,7 @@ Job: the small records around a commit. Invariants: a batch is nothing until its
 an acknowledgement exists only afterwards.
 """
 
-from typing import NamedTuple
+import msgspec
 
 from perdure.core.codec import ChainTip, Commit
 from perdure.core.commands import FileMove
@@ -13,7 +13,7 @@ from perdure.core.model import event_bytes_max, events_per_commit_max
 from perdure.errors import UsageError
 
 
-class Committed(NamedTuple):
+class Committed(msgspec.Struct, frozen=True):
     """The acknowledgement of a command: its events are durable."""
 
     ref: str

@@ -48,10 +48,32 @@ class _Writing:
         self._engine = engine
 
     def __enter__(self) -> None:
-        self._engine.begin_writing()
+        engine = self._engine
+        engine._guard.acquire()
+        try:
+            if not engine._depth:
+                engine._check_usable()
+                engine.lock()
+            engine._depth += 1
+            if engine._depth == 1:
+                engine._prepare()
+        except BaseException:
+            self._leave()
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        self._engine.end_writing(failed=kind is not None)
+        try:
+            if kind is None and self._engine._depth == 1:
+                self._engine._project_when_due()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        engine = self._engine
+        if engine._depth == 1:
+            engine.unlock()
+        engine._depth = max(0, engine._depth - 1)
+        engine._guard.release()
 
 
 class Engine(Reader):
@@ -205,34 +227,6 @@ class Engine(Reader):
     def writing(self) -> _Writing:
         """Hold the writer lock, caught up and entitled to commit. Re-entrant in one thread."""
         return _Writing(self)
-
-    def begin_writing(self) -> None:
-        """Enter ``writing``; only the with statement calls this."""
-        self._guard.acquire()
-        try:
-            if not self._depth:
-                self._check_usable()
-                self.lock()
-            self._depth += 1
-            if self._depth == 1:
-                self._prepare()
-        except BaseException:
-            self._leave()
-            raise
-
-    def end_writing(self, *, failed: bool) -> None:
-        """Leave ``writing``; only the with statement calls this."""
-        try:
-            if self._depth == 1 and not failed:
-                self._project_when_due()
-        finally:
-            self._leave()
-
-    def _leave(self) -> None:
-        if self._depth == 1:
-            self.unlock()
-        self._depth = max(0, self._depth - 1)
-        self._guard.release()
 
     @contextmanager
     def locked_by_caller(self) -> Iterator[None]:

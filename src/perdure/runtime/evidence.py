@@ -5,6 +5,7 @@ Job: register files by reading them back, resolve the refs that callers cite, an
 verdict rests only on bytes read in that call; a claim adds nothing to it (AX-3).
 """
 
+import contextlib
 import posixpath
 import re
 from collections.abc import Iterable, Sequence
@@ -14,8 +15,8 @@ import msgspec
 
 from perdure.core.codec import timestamp
 from perdure.core.commands import FileMove, RegisterArtifact, Verdict
-from perdure.core.model import Integrity, Node
-from perdure.errors import EvidenceError, PathError, RefusedError
+from perdure.core.model import Integrity, Node, text_digest
+from perdure.errors import EvidenceError, PathError, RefusedError, StorageError
 from perdure.runtime.contracts import environment_for
 from perdure.runtime.engine import Engine
 from perdure.runtime.git import find_commit
@@ -60,7 +61,7 @@ def read_back(
     reason = reserved_reason(behind) if behind != clean else None
     if reason is not None:
         raise PathError(reason, code="path_reserved", fix="Name the file itself, not a link to it.")
-    engine.disk.sync_file(real)
+    _sync_bytes(engine, real, clean)
     _sync_names(engine, real)
     value, size_bytes = hash_of(engine, real)
     after = engine.disk.stat(real)
@@ -77,6 +78,33 @@ def read_back(
         if node is not None and node.state in ("RUNNING", "VERIFYING"):
             invocation = node.invocation
     return RegisterArtifact(artifact_id, clean, kind, integrity, node_id, invocation, supersedes)
+
+
+def _sync_bytes(engine: Engine, real: str, path: str) -> None:
+    """Make the file's bytes durable, also when an earlier sync of it has failed.
+
+    After a failed sync its pages may be marked clean, so that the next sync skips them and says
+    that all is well. A mark beside the workspace's scratch files remembers the failure for
+    whoever tries again on this boot; then the bytes are written over themselves first. After a
+    restart there is nothing to remember: what was not written is gone.
+    """
+    disk = engine.disk
+    mark = f"{engine.layout.tmp}/unsynced-{text_digest(path)}"
+    marked = disk.stat(mark) is not None
+    try:
+        if marked:
+            offset = 0
+            for chunk in disk.read_chunks(real):
+                disk.rewrite(real, offset, chunk)
+                offset += len(chunk)
+        disk.sync_file(real)
+    except StorageError:
+        with contextlib.suppress(StorageError):  # the failure itself is what must be told
+            disk.make_dirs(engine.layout.tmp)
+            disk.replace(mark, path.encode(), durable=False)
+        raise
+    if marked:
+        disk.unlink(mark, durable=False)
 
 
 def _sync_names(engine: Engine, path: str) -> None:

@@ -80,11 +80,8 @@ class Reader:
         Raises CorruptError for damage that no unfinished commit explains.
         """
         torn = None
-        if self._catch_up() is not None:
+        if self.journal.catch_up(self.replica.apply_all) is not None:
             known = committed_offset(self.disk, self.layout)
             torn = self.journal.judge(self.replica.apply_all, known)
         self.replica.state.unchained += self.journal.take_unchained()
         return torn
-
-    def _catch_up(self) -> Damage | None:
-        return self.journal.catch_up(self.replica.apply_all)

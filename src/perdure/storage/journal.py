@@ -137,7 +137,7 @@ class Journal:
         medium, and a later sync would skip them: a hole before committed lines. Nothing is
         written when this object itself made the commit durable.
         """
-        if self.is_durable:
+        if self._durable is self.tip:
             return
         start = self._commit_start
         if self.tip.offset > start:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perdure.errors import StorageError
-from perdure.ports import AppendFile, Disk, FileLock
+from perdure.ports import AppendFile, Disk, FileLock, FileStat
 from perdure.storage import disk as disk_module
 from perdure.storage.disk import RealDisk
 
@@ -170,7 +170,7 @@ def test_stat_tells_kinds_and_does_not_follow_links(disk: RealDisk, workspace: s
         "pipe": "other",
     }
     seen = os.stat(f"{workspace}/file")
-    assert found["file"] == (3, seen.st_mtime_ns, seen.st_ino, "file")
+    assert found["file"] == FileStat(3, seen.st_mtime_ns, seen.st_ino, "file")
 
 
 def test_stat_is_none_where_nothing_is_also_below_a_file(disk: RealDisk, log: str) -> None:

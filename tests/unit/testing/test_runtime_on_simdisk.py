@@ -77,6 +77,10 @@ def killed_runs(workload: Workload, steps: int) -> Iterator[SimMachine]:
                 yield machine
 
 
+def last_step(machine: SimMachine) -> str:
+    return str(machine.disk.log[-1]) if machine.disk.log else "nothing"
+
+
 @contextlib.contextmanager
 def told(story: str) -> Iterator[None]:
     try:
@@ -94,7 +98,7 @@ def test_a_process_killed_after_any_step_loses_nothing(
     count = 0
     for killed in killed_runs(workload, steps):
         count += 1
-        with told(f"killed after {killed.disk.log[-1:]}"):
+        with told(f"killed after {last_step(killed)}"):
             recovered = check_recovery(killed.end(), journal)
             check_second_recovery(recovered)
             if count % how.stride == 0 or how is THOROUGH:
@@ -113,7 +117,7 @@ def test_power_lost_after_any_step_takes_nothing_acknowledged(
     for killed in killed_runs(workload, steps):
         for left in power_loss_states(killed.disk, model, chance=chance, limit=how.states_max):
             count += 1
-            with told(f"{how}, cut after {killed.disk.log[-1:]}, {left.story()}"):
+            with told(f"{how}, cut after {last_step(killed)}, {left.story()}"):
                 recovered = check_recovery(killed.next(left, power_cut=True), journal)
                 if count % how.stride == 0:
                     check_second_recovery(recovered)
@@ -134,7 +138,7 @@ def test_power_lost_after_a_recovery_takes_nothing_that_it_believed(
         recovered.acknowledge()
         for left in power_loss_states(recovered.disk, model, chance=chance, limit=how.states_max):
             count += 1
-            with told(f"{how}, cut after {killed.disk.log[-1:]}, recovered, {left.story()}"):
+            with told(f"{how}, cut after {last_step(killed)}, recovered, {left.story()}"):
                 check_recovery(recovered.next(left, power_cut=True), recovered.acknowledged)
     print(f"{model}: {count} states after recoveries, {how}")
 
