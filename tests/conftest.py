@@ -7,9 +7,13 @@ top of the output and, because a long run scrolls it away, once more below a fai
 """
 
 import os
+import time
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.crash import tally
+
+BEGAN = time.monotonic()
 
 # No deadline: a slow machine is not a failure. The workspace fixture is one directory for all
 # examples of a property on purpose; such a test makes its own directories inside.
@@ -36,10 +40,15 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> str:
     return os.path.realpath(tmp_path_factory.mktemp("workspace"))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    tally.settle_seed(config)
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
-    """Say how to get the same order again, where a reader of a failure looks."""
+    """What the crash tests tried; and how to get the same order again, where one looks for it."""
+    tally.say(terminalreporter, BEGAN)
     seed = config.getoption("randomly_seed", None)
     if exitstatus != pytest.ExitCode.OK and isinstance(seed, int):
         terminalreporter.write_line(f"The same order again: --randomly-seed={seed}")

@@ -20,7 +20,7 @@ Timed = Callable[[], float]
 
 
 class Figure(NamedTuple):
-    """One line of the result: a ratio of medians' rounds against its limit."""
+    """One line of the result: how a subject compares with its limit, round by round."""
 
     name: str
     ratio: float
@@ -36,7 +36,7 @@ class Figure(NamedTuple):
         """The figure as a line for people."""
         numbers = f"{self.ratio:8.3f}  ({self.smallest:.3f} .. {self.largest:.3f})"
         sizes = ", ".join(f"{name} {_shown(value)}" for name, value in self.sizes.items())
-        return f"  {self.name:<46} {numbers:<28} {self.target:<9} {sizes}"
+        return f"  {self.name:<50} {numbers:<28} {self.target:<9} {sizes}"
 
 
 def _shown(value: object) -> str:

@@ -6,6 +6,7 @@ section 7 (FR), section 8 (AR), section 3 (J) and section 9 (RC1).
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.conformance.host import Host, edges, moves
@@ -14,11 +15,13 @@ from perdure import (
     CheckFailedError,
     CorruptError,
     EvidenceError,
+    HaltError,
     HaltRuntime,
     NotFoundError,
     PathError,
     RefusedError,
     TransitionError,
+    UsageError,
 )
 from perdure.core.model import NODE_STATES
 
@@ -190,6 +193,38 @@ def test_n12_replanning_cites_an_amendment_made_since(host: Host, rt: HaltRuntim
     assert (event.payload["edge"], event.payload["amendment"]) == ("N12", amended.ref)
 
 
+def test_n12_another_spec_is_a_replan_by_itself_and_gives_new_tries(
+    host: Host, rt: HaltRuntime
+) -> None:
+    rt.add_node("N1", "first", retry_budget=1)
+    rt.start("N1")
+    rt.fail("N1", "transient-agent", "exit 3")
+    assert list(rt.status()["questions"]) == ["Q-N1-1"]
+    amended = rt.amend_node("N1", "another way", constraints=["by hand"])
+    move = moves(rt)[-1]
+    assert (move.payload["edge"], move.payload["amendment"]) == ("N12", amended.ref)
+    assert move.tx == amended.tx is not None
+    assert rt.status()["questions"] == {}
+    assert rt.frontier() == ["N1"]
+    host.finish(rt, "N1")
+    assert edges(rt, "N1") == ["N01", "N02", "N04", "N12", "N02", "N03", "N06"]
+
+
+def test_n12_and_n13_a_spec_that_cannot_work_asks_what_replaces_it(
+    host: Host, rt: HaltRuntime
+) -> None:
+    bring_to(host, rt, "N1", "RUNNING")
+    rt.add_node("N2", "waits for N1", deps=["N1"])
+    committed = rt.fail("N1", "permanent-spec", "exit 64")
+    assert edges(rt, "N1") == ["N01", "N02", "N04", "N12", "N13"]
+    assert len({event.tx for event in committed.events}) == 1
+    (question,) = rt.status()["questions"].values()
+    assert "What replaces it?" in question
+    rt.add_node("N1b", "instead", successor_of="N1")
+    assert rt.status()["questions"] == {}
+    assert rt.node("N2").deps == ("N1b",)
+
+
 def test_n13_an_obsolete_node_names_its_replacement(host: Host, rt: HaltRuntime) -> None:
     bring_to(host, rt, "N1", "READY")
     with pytest.raises(TransitionError):
@@ -273,6 +308,35 @@ def test_fsn_3_a_fourth_identical_try_is_refused_and_a_question_is_open(
     assert "FSN-3" in str(caught.value)
     rt.retry("N1", "a person does it", method="by hand")
     assert rt.frontier() == ["N1"]
+
+
+def test_fsn_3_strikes_are_kept_for_every_method(host: Host, rt: HaltRuntime) -> None:
+    rt.add_node("N1", "first", retry_budget=1)
+    for method in ("A", "B"):
+        rt.start("N1")
+        rt.fail("N1", "transient-agent", "exit 3")
+        rt.retry("N1", "another way", method=method)
+    assert rt.node("N1").strikes_by_method == {"default": 1, "A": 1}
+    rt.start("N1")
+    rt.fail("N1", "transient-agent", "exit 3")
+    for method in ("", "A", "B", "default"):
+        with pytest.raises(TransitionError) as caught:
+            rt.retry("N1", "once more", method=method)
+        assert caught.value.rule == "FSN-3"
+    rt.retry("N1", "a third way", method="C")
+    assert rt.frontier() == ["N1"]
+
+
+def test_fsn_3_an_interruption_is_no_try_even_where_none_is_left(
+    host: Host, rt: HaltRuntime
+) -> None:
+    rt.add_node("N1", "first", retry_budget=0)
+    rt.start("N1")
+    rt.fail("N1", "transient-agent", "the run was stopped", interruption=True)
+    assert rt.frontier() == ["N1"]
+    rt.start("N1")
+    rt.fail("N1", "transient-agent", "exit 3")
+    assert rt.frontier() == []
 
 
 def test_fsn_4_a_claim_changes_nothing_else_and_n06_alone_wakes_dependents(
@@ -382,6 +446,38 @@ def test_tg_1_a_spec_changes_only_by_an_amendment_and_not_at_work(
         assert caught.value.rule == "TG-1"
 
 
+def test_tg_1_an_amendment_keeps_the_fields_it_does_not_name(host: Host, rt: HaltRuntime) -> None:
+    rt.add_node("N1", "first", outputs=["artifacts/N1/o"], accept="nonempty: artifacts/N1/o")
+    rt.add_node("N2", "second")
+    rt.amend_node("N1", "clearer", goal="all of it", retry_budget=1, title="1st", deps="N2")
+    node = rt.node("N1")
+    assert (node.title, node.deps, node.spec.goal) == ("1st", ("N2",), "all of it")
+    assert (node.spec.outputs, node.spec.retry_budget) == (("artifacts/N1/o",), 1)
+    assert [criterion.check for criterion in node.spec.acceptance_criteria] == ["nonempty"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"outputs": ["../elsewhere"]}, PathError),
+        ({"outputs": ["artifacts/N2/o"]}, PathError),
+        ({"accept": ["exist: artifacts/N1/o"]}, UsageError),
+        ({"output": ["artifacts/N1/o"]}, UsageError),
+        ({"retry_budget": "many"}, UsageError),
+        ({"effect": "S9"}, UsageError),
+        ({"deps": ["N9"]}, NotFoundError),
+    ],
+)
+def test_tg_1_an_amendment_is_held_to_what_a_new_node_is(
+    rt: HaltRuntime, fields: dict[str, Any], error: type[HaltError]
+) -> None:
+    rt.add_node("N1", "first")
+    before = rt.seq_last
+    with pytest.raises(error):
+        rt.amend_node("N1", "so", **fields)
+    assert (rt.node("N1").amended_by, rt.seq_last) == ((), before)
+
+
 def test_tg_3_an_id_is_never_used_again(host: Host, rt: HaltRuntime) -> None:
     bring_to(host, rt, "N1", "CANCELLED")
     with pytest.raises(RefusedError) as caught:
@@ -424,6 +520,45 @@ def test_ar_3_a_registered_path_is_frozen(host: Host, rt: HaltRuntime) -> None:
             rt.register_artifact(name, "report.md")
         assert caught.value.rule == "AR-3"
         assert "report.v2.md" in caught.value.fix
+
+
+def test_ar_3_the_same_file_for_another_node_counts_for_both(host: Host, rt: HaltRuntime) -> None:
+    rt.add_node("N1", "first")
+    rt.add_node("N2", "second", outputs=["shared.txt"])
+    rt.start("N1")
+    rt.start("N2")
+    first = rt.register_artifact("A-1", host.write("shared.txt"), node_id="N1")
+    again = rt.register_artifact("A-2", "shared.txt", node_id="N2")
+    assert again == first
+    assert list(rt.registry) == ["A-1"]
+    assert rt.node("N2").artifacts == ("A-1",)
+    before = rt.seq_last
+    rt.register_artifact("A-2", "shared.txt", node_id="N2")
+    assert rt.seq_last == before
+    rt.submit("N2")
+    assert rt.node("N2").state == "DONE"
+
+
+@pytest.mark.parametrize(
+    "target", ["journal.jsonl", "lease.json", "contracts/c.json", "artifacts/registry.json"]
+)
+def test_pl_4_a_link_to_what_the_runtime_keeps_is_no_artifact(
+    host: Host, rt: HaltRuntime, target: str
+) -> None:
+    rt.add_node("N1", "first")
+    rt.start("N1")
+    if not os.path.exists(os.path.join(host.workspace, target)):
+        host.write(target)
+    link = os.path.join(host.workspace, "artifacts/N1/o")
+    os.symlink(os.path.join(host.workspace, target), link)
+    with pytest.raises(PathError) as caught:
+        rt.register_artifact("A-1", "artifacts/N1/o", node_id="N1")
+    assert caught.value.code == "path_reserved"
+    assert rt.registry == {}
+    os.unlink(link)
+    host.write("artifacts/N1/real")
+    os.symlink("real", link)
+    rt.register_artifact("A-1", "artifacts/N1/o", node_id="N1")
 
 
 # J

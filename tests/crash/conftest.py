@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
+from tests.crash.tally import Tally, tally_of
 
 IN_MEMORY = "/dev/shm"
 
@@ -26,3 +27,9 @@ def workspace(
     yield directory
     if request.session.testsfailed == failed_before:
         shutil.rmtree(directory)
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Tally:
+    """Counts what a test tries, for the line at the end of the session."""
+    return tally_of(request)

@@ -1,16 +1,17 @@
-"""Workspaces in need of recovery: each function leaves one, with nobody at work in it."""
+"""Workspaces in need of recovery: each function leaves one, with nobody at work in it.
 
-import json
-import os
+They do their damage through the Disk port, so they run on the real disk and on the simulated one.
+"""
 
-from tests.crash.disk import Fuse
-from tests.crash.machine import Machine
+from tests.crash.workloads import AnyMachine
+
+from perdure.ports import Disk
+from perdure.storage import spool
 
 
-def at_work(root: str) -> Machine:
+def at_work(machine: AnyMachine) -> None:
     """A task with one node DONE, one RUNNING and one waiting."""
-    machine = Machine(root)
-    machine.boot_process(Fuse())
+    machine.boot_process()
     runtime = machine.open("T")
     runtime.add_node("N1", "first", outputs=["artifacts/N1/a.txt"])
     runtime.add_node("N2", "second", deps=["N1"])
@@ -24,116 +25,91 @@ def at_work(root: str) -> Machine:
     runtime.register_artifact("", "artifacts/N2/half.txt", node_id="N2")
     machine.write("artifacts/N2/stray.txt", b"stray")
     machine.acknowledge()
-    return machine
 
 
-def busy(root: str) -> Machine:
-    """The same, and its process is killed."""
-    machine = at_work(root)
-    machine.kill_process()
-    return machine
+def busy(machine: AnyMachine) -> Disk:
+    """The same, and its process is killed. Returns the disk of another one, to do damage with."""
+    at_work(machine)
+    machine.boot_process()
+    return machine.disk
 
 
-def orphan_at_work(root: str) -> Machine:
-    return busy(root)
+def orphan_at_work(machine: AnyMachine) -> None:
+    busy(machine)
 
 
-def with_tail(root: str, tail: bytes) -> Machine:
-    machine = busy(root)
-    with open(f"{root}/journal.jsonl", "ab") as file:
-        file.write(tail)
-    return machine
+def with_tail(machine: AnyMachine, tail: bytes) -> None:
+    busy(machine).open_append(machine.layout.journal).append(tail)
 
 
-def torn_in_half_a_character(root: str) -> Machine:
-    return with_tail(root, b'{"t":"\xe2\x82')
+def torn_in_half_a_character(machine: AnyMachine) -> None:
+    with_tail(machine, b'{"t":"\xe2\x82')
 
 
-def torn_into_zeros(root: str) -> Machine:
-    return with_tail(root, b"\0" * 4096)
+def torn_into_zeros(machine: AnyMachine) -> None:
+    with_tail(machine, b"\0" * 4096)
 
 
-def torn_into_noise(root: str) -> Machine:
-    return with_tail(root, bytes(range(256)) * 3)
+def torn_into_noise(machine: AnyMachine) -> None:
+    with_tail(machine, bytes(range(256)) * 3)
 
 
-def torn_commit_of_several_lines(root: str) -> Machine:
-    machine = at_work(root)
+def torn_commit_of_several_lines(machine: AnyMachine) -> None:
+    at_work(machine)
     length = len(machine.journal())
-    (runtime,) = machine.runtimes
-    with runtime.batch():
+    with machine.runtimes[-1].batch():
         for number in range(4):
-            runtime.note(f"note {number}")
-    machine.kill_process()
+            machine.runtimes[-1].note(f"note {number}")
+    machine.boot_process()
     data = machine.journal()[length:]
-    lines = data.splitlines(keepends=True)
-    with open(f"{root}/journal.jsonl", "rb+") as file:
-        file.truncate(length + len(data) - len(lines[-1]) // 2 - len(lines[-1]))
-    return machine
+    last = data.splitlines(keepends=True)[-1]
+    cut = length + len(data) - len(last) // 2 - len(last)
+    machine.disk.truncate(machine.layout.journal, cut)
 
 
-def blank_lines_at_the_end(root: str) -> Machine:
-    return with_tail(root, b"\n\n")
+def blank_lines_at_the_end(machine: AnyMachine) -> None:
+    with_tail(machine, b"\n\n")
 
 
-def file_of_done_work_gone(root: str) -> Machine:
-    machine = busy(root)
-    os.unlink(f"{root}/artifacts/N1/a.txt")
+def file_of_done_work_gone(machine: AnyMachine) -> None:
+    busy(machine).unlink(f"{machine.root}/artifacts/N1/a.txt", durable=False)
     machine.lost_paths.add("artifacts/N1/a.txt")
-    return machine
 
 
-def projections_gone(root: str) -> Machine:
-    machine = busy(root)
+def projections_gone(machine: AnyMachine) -> None:
+    disk = busy(machine)
     for name in (".snapshot.json", "task-graph.json", "checkpoint.json", "artifacts/registry.json"):
-        if os.path.exists(f"{root}/{name}"):
-            os.unlink(f"{root}/{name}")
-    return machine
+        disk.unlink(f"{machine.root}/{name}", durable=False)
 
 
-def projections_damaged(root: str) -> Machine:
-    machine = busy(root)
-    machine.boot_process(Fuse())
+def projections_damaged(machine: AnyMachine) -> None:
+    busy(machine)
     machine.open().close()
-    machine.kill_process()
+    machine.boot_process()
     for name in (".snapshot.json", "task-graph.json", "checkpoint.json"):
-        with open(f"{root}/{name}", "rb+") as file:
-            file.seek(10)
-            file.write(b"#")
-    return machine
+        machine.disk.rewrite(f"{machine.root}/{name}", 10, b"#")
 
 
-def lease_file_empty(root: str) -> Machine:
-    machine = busy(root)
-    with open(f"{root}/lease.json", "wb"):
-        pass
-    return machine
+def lease_file_empty(machine: AnyMachine) -> None:
+    busy(machine).replace(machine.layout.lease, b"", durable=False)
 
 
-def litter_of_other_processes(root: str) -> Machine:
-    machine = busy(root)
+def litter_of_other_processes(machine: AnyMachine) -> None:
+    disk = busy(machine)
     for name in (
         ".lease.json.tmp-7-1",
         "contracts/.inv.json.tmp-7-2",
         "artifacts/.registry.tmp-7-3",
     ):
-        with open(f"{root}/{name}", "wb") as file:
-            file.write(b'{"half":')
-    return machine
+        disk.replace(f"{machine.root}/{name}", b'{"half":', durable=False)
 
 
-def message_in_the_drop_box(root: str) -> Machine:
-    machine = busy(root)
-    message = {
-        "id": "msg-1",
-        "command": "steer",
-        "args": {"id": "ST-1", "text": "turn left"},
-        "actor": "sponsor:ann",
-        "at": machine.clock.now(),
-    }
-    with open(f"{root}/steering/spool/msg-1.json", "w") as file:
-        json.dump(message, file)
-    return machine
+def message_in_the_drop_box(machine: AnyMachine) -> None:
+    disk = busy(machine)
+    args = {"id": "ST-1", "text": "turn left"}
+    message = spool.Message("msg-1", "steer", args, "sponsor:ann", machine.clock.now())
+    spool.drop(disk, machine.layout, message)
+    machine.promised.append("msg-1")
 
 
 SCENES = (

@@ -1,7 +1,9 @@
-"""A system call that fails: a full disk or an I/O error at every call that changes the disk.
+"""A system call that fails: a full disk or an I/O error at calls that change the real disk.
 
 What failed is not acknowledged, the object is dead, the message names the cause, no temporary
-file is left, and a new object in the same process goes on from what had been acknowledged.
+file is left, and a new object in the same process goes on from what had been acknowledged. A
+sample of the calls by default, all of them under ``crash_full``; ``test_power_loss`` has the same
+on a simulated disk, with the power lost afterwards.
 """
 
 import errno
@@ -9,10 +11,12 @@ import os
 import shutil
 
 import pytest
+from tests.crash.checks import check_recovery, check_second_recovery, whole_commits
 from tests.crash.disk import FailingFuse
-from tests.crash.machine import Machine, Workload, check_no_litter, check_recovery, whole_commits
-from tests.crash.test_kill_every_step import whole_run
-from tests.crash.workloads import ALL, batch, quarantine, short_commands
+from tests.crash.machine import Machine, check_no_litter
+from tests.crash.tally import Tally
+from tests.crash.test_kill_every_step import sampled, some_or_all, whole_run
+from tests.crash.workloads import ALL, Workload, batch, quarantine, short_commands
 
 from perdure.errors import HaltError, StorageError
 
@@ -39,15 +43,18 @@ def failed_run(
     return machine, None
 
 
+@some_or_all
 @pytest.mark.parametrize(
     ("workload", "cause"), CASES, ids=[f"{workload.__name__}-{cause}" for workload, cause in CASES]
 )
 def test_failing_call_acknowledges_nothing_and_a_new_object_goes_on(
-    workload: Workload, cause: str, workspace: str
+    workload: Workload, cause: str, count: int, workspace: str, tally: Tally
 ) -> None:
     number, _ = CAUSES[cause]
     journal, trace = whole_run(f"{workspace}/whole", workload)
-    for at in range(1, len(trace) + 1):
+    points = list(range(1, len(trace) + 1))
+    for at in sampled(points, count, workload.__name__, cause):
+        tally.add("failures on the real disk")
         fuse = FailingFuse(at, number)
         machine, error = failed_run(f"{workspace}/w", workload, fuse)
         story = f"call {at}, {trace[at - 1]}, failed; what is left: {machine.root}"
@@ -57,7 +64,6 @@ def test_failing_call_acknowledges_nothing_and_a_new_object_goes_on(
             failure.add_note(story)
             raise
         shutil.rmtree(machine.root, ignore_errors=True)
-    print(f"{workload.__name__}: {cause} at {len(trace)} points")
 
 
 def check_failure(
@@ -84,7 +90,9 @@ def check_failure(
         runtime.close()
     assert machine.journal() == left, "closing wrote to the journal"
     assert whole_commits(left).startswith(whole_commits(machine.acknowledged))
-    check_recovery(machine, journal, task_id="T", to_the_end=False)
+    machine.boot_process()
+    check_recovery(machine, journal)
+    check_second_recovery(machine)
     machine.boot_process()
     machine.open().note("and on it goes")
     machine.kill_process()

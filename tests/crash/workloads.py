@@ -3,16 +3,56 @@
 Each calls ``machine.acknowledge()`` whenever a call has returned. Each is repeatable byte for byte.
 """
 
-from tests.crash.machine import Machine
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from perdure.errors import HaltError
+from perdure.ports import Disk
+from perdure.runtime.calls import perform
+from perdure.runtime.halt import HaltRuntime
+from perdure.storage import spool
+from perdure.storage.workspace import Layout
 
 
-def create(machine: Machine) -> None:
+class MovingClock(Protocol):
+    """A clock that moves when told to."""
+
+    def now(self) -> float: ...
+    def advance(self, seconds: float) -> None: ...
+
+
+class AnyMachine(Protocol):
+    """A machine with one workspace on it, whatever its disk is made of."""
+
+    root: str
+    runtimes: list[HaltRuntime]
+    lost_paths: set[str]
+    """Files that a scene has destroyed."""
+    promised: list[str]
+    """Ids of messages that lie durably in the drop box, or did."""
+
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def disk(self) -> Disk: ...
+    @property
+    def clock(self) -> MovingClock: ...
+    def boot_process(self) -> None: ...
+    def open(self, task_id: str | None = None) -> HaltRuntime: ...
+    def attach(self) -> HaltRuntime: ...
+    def acknowledge(self) -> None: ...
+    def journal(self) -> bytes: ...
+    def write(self, path: str, data: bytes) -> None: ...
+
+
+Workload = Callable[[AnyMachine], None]
+
+
+def create(machine: AnyMachine) -> None:
     machine.open("T").close()
 
 
-def add_nodes(machine: Machine) -> None:
+def add_nodes(machine: AnyMachine) -> None:
     runtime = machine.open("T")
     runtime.add_node("N1", "first", outputs=["artifacts/N1/a.txt", "shared/b.txt"])
     machine.acknowledge()
@@ -23,7 +63,7 @@ def add_nodes(machine: Machine) -> None:
     runtime.close()
 
 
-def life_by_transitions(machine: Machine) -> None:
+def life_by_transitions(machine: AnyMachine) -> None:
     runtime = machine.open("T")
     runtime.add_node("N1", "first")
     runtime.add_node("N2", "second", deps=["N1"])
@@ -42,7 +82,7 @@ def life_by_transitions(machine: Machine) -> None:
     runtime.close()
 
 
-def submit(machine: Machine) -> None:
+def submit(machine: AnyMachine) -> None:
     runtime = machine.open("T")
     runtime.add_node(
         "N1",
@@ -73,7 +113,7 @@ def submit(machine: Machine) -> None:
     runtime.close()
 
 
-def fail_and_retry(machine: Machine) -> None:
+def fail_and_retry(machine: AnyMachine) -> None:
     runtime = machine.open("T")
     runtime.add_node("N1", "first", outputs=["artifacts/N1/a.txt"], retry_budget=2)
     runtime.start("N1")
@@ -97,7 +137,7 @@ def fail_and_retry(machine: Machine) -> None:
     runtime.close()
 
 
-def quarantine(machine: Machine) -> None:
+def quarantine(machine: AnyMachine) -> None:
     runtime = machine.open("T")
     runtime.add_node(
         "N1",
@@ -118,7 +158,7 @@ def quarantine(machine: Machine) -> None:
     runtime.close()
 
 
-def batch(machine: Machine) -> None:
+def batch(machine: AnyMachine) -> None:
     runtime = machine.open("T")
     with runtime.batch():
         for number in range(5):
@@ -139,7 +179,7 @@ def batch(machine: Machine) -> None:
     runtime.close()
 
 
-def words(machine: Machine) -> None:
+def words(machine: AnyMachine) -> None:
     runtime = machine.open("T")
     runtime.note("a lone surrogate \ud800 and a separator \u2028", op="op-1")
     machine.acknowledge()
@@ -154,7 +194,7 @@ def words(machine: Machine) -> None:
     runtime.close()
 
 
-def pause_and_resume(machine: Machine) -> None:
+def pause_and_resume(machine: AnyMachine) -> None:
     runtime = machine.open("T")
     runtime.add_node("N1", "first")
     runtime.move_task("EXECUTING")
@@ -174,7 +214,7 @@ def pause_and_resume(machine: Machine) -> None:
     runtime.close()
 
 
-def close_with_projections(machine: Machine) -> None:
+def close_with_projections(machine: AnyMachine) -> None:
     runtime = machine.open("T")
     for number in range(3):
         machine.clock.advance(25.0)  # projections are due, and the lease is renewed
@@ -185,7 +225,7 @@ def close_with_projections(machine: Machine) -> None:
     runtime.close()
 
 
-def short_commands(machine: Machine) -> None:
+def short_commands(machine: AnyMachine) -> None:
     runtime = machine.open("T")
     runtime.add_node("N1", "first", outputs=["artifacts/N1/a.txt"], retry_budget=3)
     runtime.close()
@@ -206,6 +246,114 @@ def short_commands(machine: Machine) -> None:
     machine.acknowledge()
 
 
+def call(machine: AnyMachine, runtime: HaltRuntime, name: str, op: str = "", **args: Any) -> Any:
+    """One writing call by its name, as interfaces and the drop box make it."""
+    answer = perform(runtime.engine, name, args, op=op or None)
+    machine.acknowledge()
+    return answer
+
+
+def calls_on_the_graph(machine: AnyMachine) -> None:
+    runtime = machine.open("T")
+    call(machine, runtime, "add", "op-1", node="N1", spec={"outputs": ["artifacts/N1/a.txt"]})
+    call(machine, runtime, "add", node="N2", deps=["N1"], title="second", priority=2)
+    call(machine, runtime, "add", node="N3", deps=["N2"])
+    assert call(machine, runtime, "add", "op-1", node="N1")["repeated"]
+    call(machine, runtime, "cancel", "op-2", nodes=["N3"], reason="not wanted")
+    call(machine, runtime, "start", "op-3", node="N1")
+    call(machine, runtime, "cancel", all=True, reason="nothing is")
+    runtime.close()
+
+
+def calls_on_work(machine: AnyMachine) -> None:
+    machine.open("T").close()
+    machine.acknowledge()
+
+    def short(name: str, op: str = "", **args: Any) -> Any:
+        return call(machine, machine.attach(), name, op, **args)
+
+    short("add", node="N1", spec={"outputs": ["artifacts/N1/a.txt"], "retry_budget": 3})
+    short("start", "op-1", node="N1")
+    short("beat", node="N1", note="on it")
+    machine.write("artifacts/N1/a.txt", b"half")
+    short("fail", "op-2", node="N1", failure_class="permanent-resource", reason="no idea")
+    short("retry", "op-3", node="N1", reason="now I know", method="by hand")
+    short("start", node="N1")
+    machine.write("artifacts/N1/a.txt", b"whole")
+    short("artifact", "op-4", node="N1", path="artifacts/N1/a.txt")
+    short("receipt", node="N1", proof="ticket 7")
+    short("submit", "op-5", node="N1", no_check=True)
+    assert short("check", "op-6", node="N1")["passed"]
+    assert short("check", "op-6", node="N1")["repeated"]
+
+
+def calls_on_the_task(machine: AnyMachine) -> None:
+    runtime = machine.open("T")
+    call(machine, runtime, "add", node="N1")
+    call(machine, runtime, "note", "op-1", text="one")
+    call(machine, runtime, "decide", "op-2", text="left or right", options=["l", "r"], choice="l")
+    call(machine, runtime, "steer", "op-3", id="ST-1", text="turn left")
+    runtime.move_task("EXECUTING")
+    machine.acknowledge()
+    call(machine, runtime, "pause", "op-4", reason="lunch")
+    runtime.close()
+
+
+def drop_box(machine: AnyMachine) -> None:
+    runtime = machine.open("T")
+    runtime.add_node("N1", "first", outputs=["artifacts/N1/a.txt"])
+    runtime.start("N1", session=True)
+    machine.acknowledge()
+
+    def drop(message_id: str, name: str, **args: Any) -> None:
+        message = spool.Message(message_id, name, args, "executor:main", machine.clock.now())
+        spool.drop(machine.disk, machine.layout, message)
+        if name != "submit":  # which is refused, with an answer, once recovery ended the attempt
+            machine.promised.append(message_id)
+
+    drop("msg-1", "note", text="hello")
+    runtime.engine.tick()
+    machine.acknowledge()
+    assert spool.take_result(machine.disk, machine.layout, "msg-1")
+    machine.write("artifacts/N1/a.txt", b"a")
+    drop("msg-2", "steer", id="ST-1", text="turn left")
+    drop("msg-3", "submit", node="N1")
+    machine.clock.advance(1.0)
+    runtime.note("takes in what waits")
+    machine.acknowledge()
+    drop("msg-4", "decide", text="left it is")
+    runtime.close()
+    machine.acknowledge()
+
+
+GRAPH = {"A": (), "B": ("A",), "C": ("A",), "D": ("B", "C")}
+
+
+def graph_run(machine: AnyMachine) -> None:
+    """A run of several nodes, by whichever process: it goes on from where the last one was."""
+    runtime = machine.open("T")
+    for name, deps in GRAPH.items():
+        outputs = [f"artifacts/{name}/out.txt"]
+        runtime.add_node(name, name, deps=deps, outputs=outputs, op=f"add-{name}")
+        machine.acknowledge()
+    if runtime.state.fsm_task in ("DECOMPOSING", "EXECUTING"):
+        runtime.move_task("EXECUTING")
+        machine.acknowledge()
+        while any(runtime.node(name).state != "DONE" for name in GRAPH):
+            verifying = [name for name in GRAPH if runtime.node(name).state == "VERIFYING"]
+            for name in verifying:
+                runtime.check(name)
+            for name in runtime.frontier()[:1]:
+                runtime.start(name)
+                machine.acknowledge()
+                machine.write(f"artifacts/{name}/out.txt", f"made by {name}".encode())
+                runtime.submit(name)
+            machine.acknowledge()
+        runtime.move_task("FINAL_AUDIT")
+        machine.acknowledge()
+    runtime.close()
+
+
 ALL = (
     create,
     add_nodes,
@@ -218,4 +366,9 @@ ALL = (
     pause_and_resume,
     close_with_projections,
     short_commands,
+    calls_on_the_graph,
+    calls_on_work,
+    calls_on_the_task,
+    drop_box,
+    graph_run,
 )

@@ -137,6 +137,27 @@ def test_signal_stops_a_run_at_a_commit_boundary(waiting: Path, number: signal.S
     assert "started long (attempt 2)" in again.out
 
 
+def test_effect_of_a_run_that_was_killed_is_not_repeated(waiting: Path) -> None:
+    text = WAITING.replace("task_id: waits", "task_id: waits\nstanding_authorities: [long]")
+    write_task(waiting, text.replace("- id: long", "- id: long\n    effect: S3"))
+    child = start("run", "task.yaml", cwd=str(waiting))
+    wait_until_at_work(waiting)
+    child.kill()
+    finish(child)
+    again = call("run", "task.yaml", cwd=str(waiting))
+    assert again.code == 10, again.out
+    assert "started long" not in again.out
+    assert "BLOCKED until a person says whether the effect happened" in again.out
+    status = call("status", cwd=str(waiting))
+    assert "did its external effect happen?" in status.out
+    # It had happened, says a person; so the gate is not waited at again.
+    assert call("receipt", "long", "--proof", "seen in the shop", cwd=str(waiting)).code == 0
+    text = text.replace("run: echo at work", 'run: test -n "$PERDURE_RECEIPT" || echo at work')
+    text = text.replace('echo x > "$PERDURE_TASK_DIR/gate";', "")
+    write_task(waiting, text.replace("- id: long", "- id: long\n    effect: S3"))
+    assert call("run", "task.yaml", cwd=str(waiting)).code == 0
+
+
 def test_second_run_of_a_task_is_told_who_runs_it(waiting: Path) -> None:
     child = start("run", "task.yaml", cwd=str(waiting))
     wait_until_at_work(waiting)

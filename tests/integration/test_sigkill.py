@@ -1,11 +1,10 @@
 """A real child process, killed with SIGKILL at the system calls that change the disk.
 
 Here nothing is simulated: the system calls, the process table and the locks are those of this
-machine. A sample of the calls by default, with its seed printed; all of them under ``crash_full``.
+machine. A sample of the calls by default, with the session's seed; all under ``crash_full``.
 """
 
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -13,13 +12,14 @@ import sys
 from hashlib import sha256
 
 import pytest
-from tests.crash.machine import Machine, check_recovery
+from tests.crash.checks import check_recovery, check_second_recovery, finish
+from tests.crash.machine import Machine
+from tests.crash.tally import chance_for
 
 from perdure.core.codec import Scan
 from perdure.runtime.world import World, real_world
 
-SEED = int(os.environ.get("CRASH_SEED") or random.randrange(1 << 32))
-calls_sampled = 25
+calls_sampled = 20
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -73,15 +73,17 @@ def check_killed_at(root: str, at: int, told: list[tuple[object, ...]]) -> None:
         assert sha256(machine.acknowledged).hexdigest() == digest
     happened = story(left)
     assert happened == told[: len(happened)]
-    check_recovery(machine, left, task_id="T")
+    check_recovery(machine, left)
+    check_second_recovery(machine)
+    finish(machine)
+    machine.kill_process()
 
 
 def check_all(workspace: str, sample: int | None) -> None:
     told, calls = whole_run(f"{workspace}/whole")
     numbers = list(range(1, calls + 1))
     if sample is not None:
-        print(f"seed {SEED}")
-        numbers = sorted(random.Random(SEED).sample(numbers, sample))
+        numbers = sorted(chance_for("sigkill").sample(numbers, sample))
     for at in numbers:
         root = f"{workspace}/w"
         try:

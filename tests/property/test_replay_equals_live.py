@@ -10,6 +10,7 @@ import tempfile
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ from tests.unit.core.story import ME, Story, replay
 from perdure import HaltRuntime
 from perdure.core import commands as c
 from perdure.core.fold import Replica
+from perdure.core.machine import retry_budget
 from perdure.core.model import FAILURE_CLASSES, NODE_STATES, TASK_STATES, Executor, Integrity, Spec
 from perdure.core.projection import (
     checkpoint_view,
@@ -54,7 +56,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.story = Story(allowed=("N1",))
+        self.story = Story(allowed=("N1", "N2"))
         self.contracts = 0
 
     def attempt(self, command: c.Command, op: str | None = None) -> None:
@@ -90,6 +92,15 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(node=NODE, deps=NODES, priority=st.integers(0, 3))
     def amend(self, node: str, deps: list[str], priority: int) -> None:
         self.attempt(c.AmendNode(node, {"deps": deps, "priority": priority}, "so"))
+
+    @rule(node=NODE, goal=TEXT)
+    def replan(self, node: str, goal: str) -> None:
+        spec = msgspec.to_builtins(Spec(goal=goal, retry_budget=2))
+        self.attempt(c.AmendNode(node, {"spec": spec}, "so"))
+
+    @rule(node=NODE, proof=TEXT, op=OP)
+    def receipt(self, node: str, proof: str, op: str | None) -> None:
+        self.attempt(c.RecordReceipt(node, proof), op)
 
     @rule(node=NODE, session=st.booleans(), op=OP)
     def start(self, node: str, session: bool, op: str | None) -> None:
@@ -163,6 +174,20 @@ class CoreMachine(RuleBasedStateMachine):
         assert seal_snapshot(replica.state, tip) == self.story.snapshot()
         assert replica.paths == self.story.replica.paths
         assert check_consistency(replica) == []
+
+    @invariant()
+    def no_method_is_tried_beyond_its_budget(self) -> None:
+        state = self.story.replica.state
+        for node in state.nodes.values():
+            budget = retry_budget(state, node)
+            assert max(node.strikes_by_method.values(), default=0) <= budget
+            assert node.state != "RUNNING" or node.method_strikes < budget
+
+    @invariant()
+    def no_effect_without_a_receipt_is_left_to_be_repeated(self) -> None:
+        for node in self.story.replica.state.nodes.values():
+            if node.effect == "S3" and node.receipt is None:
+                assert node.state not in ("VERIFYING", "DONE", "RETRYABLE"), node
 
 
 class DiskMachine(RuleBasedStateMachine):

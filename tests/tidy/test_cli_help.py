@@ -17,13 +17,13 @@ WIDTH = 90
 
 # What the outside contract promises of this release.
 PROMISED = [
-    "init", "add", "start", "beat", "submit", "check", "fail", "retry", "artifact add", "cancel",
-    "pause", "resume", "note", "decide", "steer", "status", "ready", "next", "show", "log",
-    "verify", "doctor", "explain", "run",
+    "init", "add", "start", "beat", "submit", "check", "fail", "retry", "receipt", "artifact add",
+    "cancel", "pause", "resume", "note", "decide", "steer", "status", "ready", "next", "show",
+    "log", "verify", "doctor", "selftest", "explain", "run",
 ]  # fmt: skip
 WRITING = [
-    "add", "start", "beat", "submit", "check", "fail", "retry", "artifact add", "cancel", "pause",
-    "note", "decide", "steer",
+    "add", "start", "beat", "submit", "check", "fail", "retry", "receipt", "artifact add", "cancel",
+    "pause", "note", "decide", "steer",
 ]  # fmt: skip
 
 

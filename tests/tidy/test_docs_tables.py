@@ -40,11 +40,12 @@ NODE_GUARDS = {
     "_may_retry": "as for N02, and strikes of the method below the retry budget",
     "_may_wake": "no open question about the node; every dep is DONE",
     "_can_be_redone": "this strike is not the last one of the method",
-    "_replanned": "the amendment came after the failure; every dep is DONE",
+    "_replanned": "the amendment came after the failure; strikes as for N11; every dep is DONE",
 }
 TASK_GUARDS = {
     "_free": "",
     "_some_frontier": "something may start, or nothing is open",
+    "_may_go_on": "something is at work, being verified or may start, or nothing is open",
     "_no_live_contract": "no contract is in force",
     "_nothing_open": "at least one node; every node closed; none quarantined without a successor",
 }

@@ -53,7 +53,7 @@ def align_graph(engine: Engine, task: TaskFile) -> GraphChange:
     for plan in task.nodes:
         node = state.nodes.get(plan.node_id)
         if node is not None:
-            after = _difference(plan, node)
+            after = _difference(plan, node, state)
             if after:
                 _check_amendable(plan, node, after)
                 changes[plan.node_id] = after
@@ -89,7 +89,18 @@ def _ignored(engine: Engine, task: TaskFile) -> tuple[str, ...]:
     return tuple(name for name, (asked, held) in pairs.items() if asked != held)
 
 
-def _difference(plan: NodePlan, node: Node) -> dict[str, Any]:
+def _standing_deps(plan: NodePlan, state: State) -> tuple[str, ...]:
+    """The deps of the file, each replaced by the node that has taken its place since (N14)."""
+    found = []
+    for dep in plan.deps:
+        standing = dep
+        while (held := state.nodes.get(standing)) is not None and held.successors:
+            standing = held.successors[0]
+        found.append(standing)
+    return tuple(dict.fromkeys(found))
+
+
+def _difference(plan: NodePlan, node: Node, state: State) -> dict[str, Any]:
     """The fields in which the file and the journal differ."""
     after: dict[str, Any] = {
         field: getattr(plan, field)
@@ -98,8 +109,9 @@ def _difference(plan: NodePlan, node: Node) -> dict[str, Any]:
     }
     if plan.spec != node.spec:
         after["spec"] = msgspec.to_builtins(plan.spec)
-    if set(plan.deps) != set(node.deps) and not node.amended_by:
-        after["deps"] = list(plan.deps)
+    deps = _standing_deps(plan, state)
+    if set(deps) != set(node.deps) and set(plan.deps) != set(node.deps):
+        after["deps"] = list(deps)
     return after
 
 
@@ -138,7 +150,7 @@ def _add(plan: NodePlan, state: State) -> c.AddNode:
     return c.AddNode(
         plan.node_id,
         plan.title,
-        plan.deps,
+        _standing_deps(plan, state),
         plan.spec,
         plan.priority,
         plan.verification_level,

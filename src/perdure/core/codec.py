@@ -18,7 +18,7 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from perdure.core.events import Draft, Entity, Event, upcast
 from perdure.errors import UsageError
@@ -97,13 +97,16 @@ def encode_commit(
     """The lines of one commit after ``tip``. Several drafts share a ``tx`` that their last ends."""
     count = len(drafts)
     tx = f"tx-{tip.seq + 1}" if count > 1 else None
+    mark: list[int] | UnsetType = UNSET
     seq, offset, value, start, before = tip.seq, tip.offset, tip.value, tip.start, tip.before
     parts: list[bytes] = []
     events: list[Event] = []
     for index, draft in enumerate(drafts, 1):
         payload = draft.payload
-        if count > 1 and index == count:
-            payload = {**payload, "tx_end": True}
+        if tx is not None:
+            mark = [index, count]
+            if index == count:
+                payload = {**payload, "tx_end": True}
         seq += 1
         event = Event(
             seq,
@@ -115,8 +118,8 @@ def encode_commit(
             payload,
             list(draft.evidence),
             epoch,
-            [index, count] if count > 1 else UNSET,
-            op if op is not None else UNSET,
+            mark,
+            UNSET if op is None else op,
         )
         head = _encode(event)[:-1]
         before, value = value, sha256(value + head).digest()

@@ -208,7 +208,7 @@ class MoveTask(msgspec.Struct, frozen=True):
 
 
 class AppendRaw(msgspec.Struct, frozen=True):
-    """An event of a kind that has no command of its own (observations, receipts)."""
+    """An event of a kind that has no command of its own: an observation."""
 
     kind: str
     entity_type: str

@@ -166,6 +166,17 @@ def _record_decision(replica: Replica, command: c.RecordDecision, context: c.Con
     return c.Decision((Draft("DECISION", "task", replica.state.task_id, payload),))
 
 
+def _receipt(replica: Replica, command: c.RecordReceipt, context: c.Context) -> c.Decision:
+    check_text(command.proof, "proof")
+    if command.receipt_id and not ID_PATTERN.match(command.receipt_id):
+        raise UsageError(
+            f"{command.receipt_id!r} cannot be the id of a receipt.",
+            code="bad_id",
+            fix="Use up to 64 letters, digits, dots, dashes or underscores, or leave it out.",
+        )
+    return decide_ending.decide_receipt(replica, command, context)
+
+
 def _steering(replica: Replica, command: c.LogSteering, context: c.Context) -> c.Decision:
     check_text(command.text, "steering")
     steering_id = command.steering_id or _free_steering_id(replica.state)
@@ -270,7 +281,7 @@ _DECIDERS: Final[Mapping[type, Callable[[Replica, Any, c.Context], c.Decision]]]
     c.MoveNode: decide_node.decide_move,
     c.FailNode: decide_ending.decide_fail,
     c.RetryNode: decide_ending.decide_retry,
-    c.RecordReceipt: decide_ending.decide_receipt,
+    c.RecordReceipt: _receipt,
     c.CancelNodes: decide_node.decide_cancel,
     c.RegisterArtifact: decide_artifact.decide_register,
     c.AttachArtifact: decide_artifact.decide_attach,

@@ -140,6 +140,17 @@ def effect_open(node: Node) -> bool:
     return node.effect == "S3" and node.receipt is None and node.state == "RUNNING"
 
 
+def check_effect(node: Node) -> None:
+    """Raise EvidenceError for a claim of completion while an external effect is open."""
+    if effect_open(node):
+        raise EvidenceError(
+            f"{node.node_id} has an external effect (S3) and no receipt for it.",
+            code="receipt_missing",
+            rule="C-S3",
+            fix=f"Record the proof first: perdure receipt {node.node_id} --proof WHAT",
+        )
+
+
 def hold_effect(state: State, node: Node, seen: str) -> tuple[Draft, ...]:
     """BLOCKED until a person says whether the effect happened: it is never simply repeated."""
     question = (
@@ -174,7 +185,7 @@ def decide_receipt(replica: Replica, command: c.RecordReceipt, context: c.Contex
         "proof": command.proof,
     }
     receipt = Draft("RECEIPT", "node", node.node_id, payload)
-    if node.state != "BLOCKED":
+    if node.state != "BLOCKED" or open_deps(state, node):
         return c.Decision((receipt,))
     reason = f"the effect has happened: receipt {payload['id']}"
     freed = decide_retry(replica, c.RetryNode(node.node_id, reason), context)
@@ -248,7 +259,7 @@ def decide_retry(replica: Replica, command: c.RetryNode, context: c.Context) -> 
         )
     method = command.method or node.method
     tried = node.strikes_by_method.get(method, 0)
-    if node.state == "RETRYABLE" and tried and tried >= retry_budget(state, node):
+    if tried and tried >= retry_budget(state, node):
         raise TransitionError(
             f"{node.node_id} has failed {tried} times by method {method!r};"
             " the same again is refused.",

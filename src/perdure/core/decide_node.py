@@ -12,7 +12,7 @@ import msgspec
 from perdure.core import commands as c
 from perdure.core.codec import from_json, to_json
 from perdure.core.decide_artifact import decide_quarantine
-from perdure.core.decide_ending import decide_fail, decide_verdict
+from perdure.core.decide_ending import check_effect, decide_fail, decide_verdict
 from perdure.core.events import Draft
 from perdure.core.fold import Replica
 from perdure.core.frontier import find_cycle
@@ -223,6 +223,8 @@ def decide_move(replica: Replica, command: c.MoveNode, context: c.Context) -> c.
             evidence=command.evidence,
         )
         return decide_fail(replica, failed, context)
+    if edge.id == "N03":
+        check_effect(node)
     payload = fill_payload(state, node, edge, command.payload, command.evidence)
     drafts = [transition(state, node, edge, payload, command.evidence)]
     moves: tuple[c.FileMove, ...] = ()

@@ -245,7 +245,7 @@ def _add_node(replica: Replica, node_id: str, after: Mapping[str, Any], event: E
     for dep in node.deps:
         replica.dependents.setdefault(dep, []).append(node_id)
     predecessor = replica.state.nodes.get(text(after.get("successor_of")))
-    if predecessor is not None:
+    if predecessor is not None and predecessor is not node:
         predecessor.successors = (*predecessor.successors, node_id)
         _close_questions(replica.state, predecessor.node_id)
 
@@ -262,7 +262,8 @@ def _amend_node(replica: Replica, node: Node, after: Mapping[str, Any], event: E
         setattr(node, field, getattr(amended, field))
     if "spec" in after:  # another spec is another method: what failed was the old one
         node.strikes_by_method, node.method_strikes = {}, 0
-        _close_questions(replica.state, node.node_id)
+        if node.state != "BLOCKED":  # what it waits for is not answered by another spec
+            _close_questions(replica.state, node.node_id)
     old_deps = node.deps
     node.deps = tuple(dict.fromkeys(amended.deps))
     for dep in old_deps:

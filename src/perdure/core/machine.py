@@ -88,14 +88,17 @@ def _may_start(state: State, node: Node, payload: Mapping[str, Any]) -> str:
     return _deps_done(state, node, payload) or _not_held(state, node, payload)
 
 
-def _may_retry(state: State, node: Node, payload: Mapping[str, Any]) -> str:
-    budget = retry_budget(state, node)
-    if node.method_strikes and node.method_strikes >= budget:
+def _used_up(state: State, node: Node) -> str:
+    if node.method_strikes and node.method_strikes >= retry_budget(state, node):
         return (
             f"method {node.method!r} has failed {node.method_strikes} times, which is its budget"
             " (FSN-3: change the method or ask)"
         )
-    return _may_start(state, node, payload)
+    return ""
+
+
+def _may_retry(state: State, node: Node, payload: Mapping[str, Any]) -> str:
+    return _used_up(state, node) or _may_start(state, node, payload)
 
 
 def _may_wake(state: State, node: Node, payload: Mapping[str, Any]) -> str:
@@ -114,7 +117,7 @@ def _replanned(state: State, node: Node, payload: Mapping[str, Any]) -> str:
     since = [ref for ref in node.amended_by if int(ref.removeprefix("J-")) > failed_at]
     if cited not in since:
         return f"{cited!r} is no amendment of it since it failed"
-    return _deps_done(state, node, payload)
+    return _used_up(state, node) or _deps_done(state, node, payload)
 
 
 NODE_EDGES: Final = (

@@ -255,7 +255,7 @@ class State(Record, msgspec.Struct):
     ops: dict[str, int] = {}
     """Op id to the seq that carried it, oldest first, at most ``ops_kept_max``."""
     ops_forgotten_ms: int = 0
-    """Time in the newest op id that is no longer remembered; older ones are refused."""
+    """Time in the newest op id that is no longer remembered; none up to it is carried out."""
     unchained: int = 0
     """Lines without ``h``, written by others."""
     ignored_kinds: dict[str, int] = {}

@@ -82,7 +82,9 @@ def refused(node: Node, edge: Edge, refusal: str) -> TransitionError:
 _FIXES: Final = {
     "N01": "Finish what it depends on; `perdure ready` lists what may start now.",
     "N02": "`perdure ready` lists what may start now.",
-    "N09": "Answer it with `perdure retry NODE --reason WHY`.",
+    "N09": "Answer with `perdure retry NODE --reason WHY`, or with `perdure receipt NODE` for an"
+    " effect that has happened.",
+    "N12": "Amend its spec, or change the method with `perdure retry NODE --method NAME`.",
     "N11": "Change the method with `perdure retry NODE --method NAME`, or ask.",
 }
 

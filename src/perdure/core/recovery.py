@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple
 
 from perdure.core import commands as c
-from perdure.core.decide_ending import decide_fail, hold_effect
+from perdure.core.decide_ending import decide_fail
 from perdure.core.events import Draft
 from perdure.core.fold import Replica
 from perdure.core.machine import RC1, task_edge
@@ -273,11 +273,6 @@ def _interrupt(replica: Replica, node: Node, facts: NodeFacts, context: c.Contex
     )
 
 
-def _hold_effect(replica: Replica, node: Node, facts: NodeFacts, context: c.Context) -> c.Decision:
-    seen = "; ".join(facts.details) or "its executor is gone"
-    return c.Decision(hold_effect(replica.state, node, seen))
-
-
 def _reopen(replica: Replica, node: Node, facts: NodeFacts, context: c.Context) -> c.Decision:
     """RC1, and the registrations whose bytes are gone stop counting."""
     drafts, moves = [], []
@@ -309,7 +304,8 @@ def _reopen(replica: Replica, node: Node, facts: NodeFacts, context: c.Context) 
     return c.Decision(tuple(drafts), tuple(moves))
 
 
-_REPAIRS: Final = {"interrupt": _interrupt, "hold_effect": _hold_effect, "reopen": _reopen}
+_REPAIRS: Final = {"interrupt": _interrupt, "hold_effect": _interrupt, "reopen": _reopen}
+"""An interrupted attempt whose effect is open is held by the decision itself (C-S3)."""
 
 
 def register_fragment(fragment: Fragment) -> Draft:

@@ -41,6 +41,7 @@ RULES: Final[Mapping[str, str]] = {
     "RT-1": "In a troubled environment a cheap probe comes before a retry.",
     "RT-2": "Strikes count per method: a new method starts at none, the node's total stays.",
     "RT-3": "A missed heartbeat is a suspicion; output that arrives later is still verified.",
+    "S1": "An instruction is logged word for word, under an id of its own, before it is acted on.",
     "TG-1": "A spec is frozen when work on it begins, and changes only by an amendment.",
     "TG-3": "A new node gets an id that no node has had.",
     "VR-0": "A verdict records how independent of the work it really was.",

@@ -67,7 +67,7 @@ def perform(engine: Engine, name: str, args: Args, *, op: str | None = None) -> 
             seq = state.ops.get(op)
             if seq is not None:
                 return repeated(engine, op, seq)
-            if 0 < op_time_ms(op) < state.ops_forgotten_ms:
+            if 0 < op_time_ms(op) <= state.ops_forgotten_ms:
                 raise RefusedError(
                     f"op id {op} is older than the op ids that are remembered, so it may have been"
                     " carried out already.",

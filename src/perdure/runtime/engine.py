@@ -95,8 +95,10 @@ class Engine(Reader):
         self._batch: Batch | None = None
         self._broken: HaltError | None = None
         self._closed = False
+        self._wrote = False
         self._renew_at = 0.0
         self._ingest_at = 0.0
+        self._entered_at = 0.0
 
     def refresh(self) -> None:
         """Catch up with what others have committed; a batch under way stays as it is."""
@@ -217,6 +219,7 @@ class Engine(Reader):
             self._broken = error
             raise
         self.fragments = []
+        self._wrote = True
         return commit.events
 
     @property
@@ -264,10 +267,11 @@ class Engine(Reader):
 
     def _prepare(self) -> None:
         """Under the lock: may this engine write, and does it know everything? (J-4)"""
+        now = self._entered_at = self.world.clock.monotonic()
         if self.lease is not None:
             if not self.lease_file.is_current(self.lease.epoch):
                 raise self.lease_file.fenced(self.lease.epoch)
-            if self.world.clock.monotonic() >= self._renew_at:
+            if now >= self._renew_at:
                 self.renew()
         else:
             self.lease_file.check_free()
@@ -275,11 +279,9 @@ class Engine(Reader):
         if torn is not None:
             self.set_aside(*torn)
         self.journal.write_again()
-        if self.lease is not None and self.ingest is not None:
-            now = self.world.clock.monotonic()
-            if now >= self._ingest_at:
-                self._ingest_at = now + ingest_interval_s
-                self.ingest(self)
+        if now >= self._ingest_at and self.lease is not None and self.ingest is not None:
+            self._ingest_at = now + ingest_interval_s
+            self.ingest(self)
 
     def set_aside(self, damage: Damage, tail: bytes) -> None:
         """Copy a torn tail to ``tmp/recovered`` and cut it; the next commit registers the copy."""
@@ -312,6 +314,8 @@ class Engine(Reader):
         self.projector.write(self.replica, self.journal.tip)
 
     def _project_when_due(self) -> None:
+        if self.lease is not None and self._entered_at < self.projector.due_at:
+            return
         # A projection must not speak of lines that a power cut may still take.
         if self._batch is None and self._broken is None and self.journal.is_durable:
             self.projector.write_when_due(
@@ -360,28 +364,35 @@ class Engine(Reader):
         with self._guard:
             lease, self.lease = self.lease, None
             self._closed = True
-            if lease is not None:
-                self._release(lease, project=project and self._broken is None)
+            self._let_go(lease, project=project and self._broken is None and self._batch is None)
             self.journal.close()
             if self._lock is not None and not self._depth:
                 self._lock.close()
 
-    def _release(self, lease: Lease, *, project: bool) -> None:
-        if lease.pid != self.world.processes.me().pid:
+    def _let_go(self, lease: Lease | None, *, project: bool) -> None:
+        """Leave fresh projections behind, unless others have committed since, and no lease."""
+        if lease is not None and lease.pid != self.world.processes.me().pid:
             return  # a fork of the holder: the lease is not its to give back
+        if lease is None and not (project and self._wrote):
+            return
         try:
             if not self._depth:
                 self.lock()
         except HaltError:
             return  # the lease of a dead process is taken over at once, so nothing is lost
         try:
-            if self.lease_file.is_current(lease.epoch):
-                stale = self.journal.tip.seq != self.projector.written.seq
-                if stale and project and self._batch is None and self.journal.is_durable:
-                    self.project()
+            tip = self.journal.tip
+            if lease is None:
+                ours = self.journal.size() == tip.offset and self.projector.tail_is_long(tip)
+            else:
+                ours = self.lease_file.is_current(lease.epoch)
+            stale = tip.seq != self.projector.written.seq
+            if ours and stale and project and self.journal.is_durable:
+                self.project()
+            if ours and lease is not None:
                 self.lease_file.release(lease)
-        except StorageError:
-            pass  # as above
+        except HaltError:
+            pass  # as above; and readers replay the tail behind a projection
         finally:
             if not self._depth:
                 self.unlock()

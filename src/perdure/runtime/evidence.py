@@ -179,7 +179,7 @@ def verify_node(engine: Engine, node: Node) -> Verdict:
             f"{node.node_id} has an external effect (S3) and no receipt for it.",
             code="receipt_missing",
             rule="C-S3",
-            fix="Journal a RECEIPT event that names the node and the proof.",
+            fix=f"Record the proof first: perdure receipt {node.node_id} --proof WHAT",
         )
     items = [_item_for(engine, name) for name in _current(engine, node)]
     missing = missing_outputs(engine, node)

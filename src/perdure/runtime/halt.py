@@ -17,14 +17,7 @@ import msgspec
 from perdure.core import commands as c
 from perdure.core.events import Event
 from perdure.core.lookup import artifact_of, node_of
-from perdure.core.model import (
-    Artifact,
-    Effect,
-    Policies,
-    ResumePolicy,
-    Spec,
-    VerificationLevel,
-)
+from perdure.core.model import Artifact, Effect, Policies, ResumePolicy, Spec, VerificationLevel
 from perdure.runtime import work
 from perdure.runtime.batching import Committed
 from perdure.runtime.calls import ingest
@@ -36,13 +29,8 @@ from perdure.runtime.specs import make_spec
 from perdure.runtime.task_view import TaskView
 from perdure.runtime.world import World, real_world
 
-_NODE_FIELDS: Final = (
-    "title",
-    "deps",
-    "priority",
-    "verification_level",
-    "resume_policy",
-    "effect",
+_NODE_FIELDS: Final = frozenset(
+    {"title", "deps", "priority", "verification_level", "resume_policy", "effect"}
 )
 
 
@@ -205,7 +193,8 @@ class HaltRuntime(TaskView):
             base = fields.pop("spec", node.spec)
             if fields or base is not node.spec:
                 own["spec"] = msgspec.to_builtins(make_spec(node_id, base, fields))
-            return self._event(self.engine.execute(c.AmendNode(node_id, own, reason)))
+            amended = self.engine.execute(c.AmendNode(node_id, own, reason))
+            return self._event(amended, "AMENDMENT", node_id)
 
     # Work
 
@@ -371,7 +360,7 @@ class HaltRuntime(TaskView):
         payload: Mapping[str, Any],
         evidence: Iterable[str] = (),
     ) -> Event:
-        """Journal an event of a kind that has no call of its own (observations, receipts)."""
+        """Journal an event of a kind that has no call of its own: an observation."""
         command = c.AppendRaw(
             kind,
             str(entity.get("type", "task")),

@@ -26,27 +26,32 @@ tail_share_max: Final = 8
 class Projector:
     """The projections of one workspace, as one engine keeps them."""
 
-    __slots__ = ("_clock", "_disk", "_due_at", "_layout", "_snapshot_bytes", "written")
+    __slots__ = ("_clock", "_disk", "_layout", "_snapshot_bytes", "due_at", "written")
 
     def __init__(self, disk: Disk, clock: Clock, layout: Layout) -> None:
         self._disk = disk
         self._clock = clock
         self._layout = layout
         self._snapshot_bytes = 0
-        self._due_at = clock.monotonic() + interval_s
+        self.due_at = clock.monotonic() + interval_s
+        """Before this moment of the clock a coordinator need not ask."""
         self.written: ChainTip = EMPTY_TIP
         """What the snapshot on disk stands for, as far as this engine knows."""
 
     def write_when_due(self, replica: Replica, tip: ChainTip, *, coordinating: bool) -> None:
-        """Renew them if they are behind and it is time: a coordinator's by the clock, a short
-        command's by the length of the tail that readers would have to replay."""
+        """Renew them if they are behind and it is time: by the clock; but the first commit of
+        somebody who does not coordinate by the length of the tail, as it may be the only one."""
         if tip.seq == self.written.seq:
             return
-        due = self._clock.monotonic() >= self._due_at if coordinating else self._tail_is_long(tip)
+        if coordinating or self._snapshot_bytes:
+            due = self._clock.monotonic() >= self.due_at
+        else:
+            due = self.tail_is_long(tip)
         if due:
             self.write(replica, tip)
 
-    def _tail_is_long(self, tip: ChainTip) -> bool:
+    def tail_is_long(self, tip: ChainTip) -> bool:
+        """Whether what readers would have to replay is much, measured by what they load anyway."""
         size = self._snapshot_bytes
         if not size:
             stat = self._disk.stat(self._layout.snapshot)
@@ -67,4 +72,4 @@ class Projector:
         else:
             self.written = tip
         ended = self._clock.monotonic()
-        self._due_at = ended + max(interval_s, (ended - began) / share_max)
+        self.due_at = ended + max(interval_s, (ended - began) / share_max)

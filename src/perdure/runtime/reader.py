@@ -79,6 +79,8 @@ class Reader:
 
         Raises CorruptError for damage that no unfinished commit explains.
         """
+        if not self.journal.has_more():
+            return None
         torn = None
         if self.journal.catch_up(self.replica.apply_all) is not None:
             known = committed_offset(self.disk, self.layout)

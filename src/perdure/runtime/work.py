@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from perdure.core import commands as c
-from perdure.core.decide_ending import effect_open
+from perdure.core.decide_ending import check_effect
 from perdure.core.decide_node import check_start
 from perdure.core.frontier import frontier
 from perdure.core.lookup import node_of
@@ -189,13 +189,7 @@ def submit(
 
 def _claim(engine: Engine, node: Node, evidence: tuple[str, ...], *, op: str | None) -> Committed:
     resolve_refs(engine, node, evidence)
-    if effect_open(node):
-        raise EvidenceError(
-            f"{node.node_id} has an external effect (S3) and no receipt for it.",
-            code="receipt_missing",
-            rule="C-S3",
-            fix=f"Record the proof first: perdure receipt {node.node_id} --proof WHAT",
-        )
+    check_effect(node)
     with engine.batch(op=op):
         missing = register_outputs(engine, node)
         if missing or (not node.artifacts and node.spec.outputs is None):
@@ -212,44 +206,57 @@ def _claim(engine: Engine, node: Node, evidence: tuple[str, ...], *, op: str | N
 def conclude_or_fail(
     engine: Engine, node: Node, *, op: str | None = None
 ) -> tuple[c.Verdict, Committed]:
-    """Verify a node that is VERIFYING and commit N06, N07 or N08 by the verdict.
-
-    Checks may take long, so nobody is locked out meanwhile; if somebody settled the node in that
-    time, their word stands and this verdict is refused.
-    """
-    judged = (node.state_ref, node.invocation)
-    verdict = verify_node(engine, msgspec.structs.replace(node))
-    with engine.writing():
-        node = node_of(engine.replica.state, node.node_id)
-        if (node.state_ref, node.invocation) != judged:
-            raise TransitionError(
-                f"{node.node_id} became {node.state} while it was being checked.",
-                rule="N06",
-                fix=f"`perdure show {node.node_id}` tells by whom.",
-            )
-        return verdict, engine.execute(c.MoveNode(node.node_id, "DONE", verdict=verdict), op=op)
+    """Verify a node that is VERIFYING and commit N06, N07 or N08 by the verdict."""
+    judged = msgspec.structs.replace(node)  # the original may change meanwhile
+    verdict = verify_node(engine, judged)
+    return verdict, _commit_verdict(engine, judged, verdict, op=op)
 
 
 def conclude(engine: Engine, node_id: str, evidence: tuple[str, ...]) -> Committed:
     """N06 on evidence. Raises CheckFailedError, with the node left VERIFYING, on a failed check."""
     with engine.writing():
-        node = node_of(engine.replica.state, node_id)
-        if node.state == "VERIFYING":
-            if not evidence:
-                raise EvidenceError(
-                    f"{node_id} cannot be DONE without evidence.",
-                    fix="Cite the artifacts it produced: evidence=['A-ID'].",
-                )
-            resolve_refs(engine, node, evidence)
-            verdict = verify_node(engine, node)
-            if not verdict.passed:
-                raise CheckFailedError(
-                    f"{node_id} is not DONE: {verdict.diagnosis}.",
-                    rule="N06",
-                    fix=f"Correct it, then `perdure check {node_id}`, or fail the attempt.",
-                )
-            return engine.execute(c.MoveNode(node_id, "DONE", evidence, verdict=verdict))
-        return engine.execute(c.MoveNode(node_id, "DONE", evidence))
+        node = msgspec.structs.replace(node_of(engine.replica.state, node_id))
+        if node.state != "VERIFYING":
+            return engine.execute(c.MoveNode(node_id, "DONE", evidence))
+        if not evidence:
+            raise EvidenceError(
+                f"{node_id} cannot be DONE without evidence.",
+                fix="Cite the artifacts it produced: evidence=['A-ID'].",
+            )
+        resolve_refs(engine, node, evidence)
+    verdict = verify_node(engine, node)
+    if not verdict.passed:
+        raise CheckFailedError(
+            f"{node_id} is not DONE: {verdict.diagnosis}.",
+            rule="N06",
+            fix=f"Correct it, then `perdure check {node_id}`, or fail the attempt.",
+        )
+    return _commit_verdict(engine, node, verdict, evidence)
+
+
+def _commit_verdict(
+    engine: Engine,
+    judged: Node,
+    verdict: c.Verdict,
+    evidence: tuple[str, ...] = (),
+    *,
+    op: str | None = None,
+) -> Committed:
+    """Commit a verdict on the node as it was when the checks began.
+
+    Checks may take long, so nobody is locked out meanwhile; if somebody settled the node in that
+    time, their word stands and this verdict is refused.
+    """
+    with engine.writing():
+        node = node_of(engine.replica.state, judged.node_id)
+        if (node.state_ref, node.invocation) != (judged.state_ref, judged.invocation):
+            raise TransitionError(
+                f"{node.node_id} became {node.state} while it was being checked.",
+                rule="N06",
+                fix=f"`perdure show {node.node_id}` tells by whom.",
+            )
+        command = c.MoveNode(node.node_id, "DONE", evidence, verdict=verdict)
+        return engine.execute(command, op=op)
 
 
 def check(

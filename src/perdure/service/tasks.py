@@ -220,8 +220,6 @@ class Service:
         not what was registered; 10: a person is needed; 11: the task is finished."""
         runtime = _halt.HaltRuntime.resume(self.workspace, actor=self.actor, world=self.world)
         try:
-            if runtime.state.fsm_task == "SUSPENDED":
-                runtime.move_task("EXECUTING")
             data: Data = _recover.summary(runtime.engine, runtime.recovered)
             nodes = runtime.state.nodes.values()
             closed = all(node.state in CLOSED_STATES for node in nodes)

@@ -77,14 +77,17 @@ class Journal:
             )
         return stat.size_bytes
 
+    def has_more(self) -> bool:
+        """Whether the file is not just as long as what was read of it. Raises as ``size`` does."""
+        return self.size() != self.tip.offset
+
     def catch_up(self, fold: Fold) -> Damage | None:
         """Fold every whole commit behind ``tip``; what cannot be one is returned, not judged.
 
         Raises CorruptError when the file has become shorter than what was read from it.
         """
-        if self.size() == self.tip.offset:
+        if self._size_behind(self.tip) == self.tip.offset:
             return None
-        self._size_behind(self.tip)
         scan = Scan(self.tip)
         chunks = self._disk.read_chunks(self.path, offset=self.tip.offset)
         for events in scan.commits(chunks):

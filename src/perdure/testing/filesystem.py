@@ -15,6 +15,8 @@ their own folder commits, ``ordered`` those that any sync commits, in the order 
 import errno
 import os
 import posixpath
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from perdure.errors import invariant
@@ -205,7 +207,7 @@ class FileSystem:
         """
         return posixpath.normpath("/" + "/".join(self._resolve(path, follow_last)[0]))
 
-    def _resolve(self, path: str, follow_last: bool) -> tuple[list[str], bool]:
+    def _resolve(self, path: str, follow_last: bool) -> tuple[Sequence[str], bool]:
         """The parts of the real path, and whether it is one: False for a circle of links."""
         invariant(path.startswith("/"), f"the Disk port was given the relative path {path!r}")
         if not self.links and ".." not in path:
@@ -213,7 +215,7 @@ class FileSystem:
         return self._walk([], _parts(path), follow_last, set())
 
     def _walk(
-        self, done: list[str], todo: list[str], follow_last: bool, under_way: set[str]
+        self, done: list[str], todo: Sequence[str], follow_last: bool, under_way: set[str]
     ) -> tuple[list[str], bool]:
         for at, part in enumerate(todo):
             if part == "..":
@@ -392,5 +394,6 @@ class FileSystem:
             self.ordered_names, self.ordered = dict(self.names), ()
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part not in {"", "."}]
+@lru_cache(maxsize=4_096)  # every call begins with it
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part not in {"", "."})

@@ -18,11 +18,12 @@ goal: >-
   Count
   everything.
 acceptance: [Every row is counted, "yes: really"]
-tier: 2
+tier: 0
 policies: {retry_budget: 2, contract_ttl_s: 10m, heartbeat_s: 60, check_timeout_s: 90s}
 people:
   sponsor: ada
   gatekeeper: [bob, eve]
+standing_authorities: [list, "*"]
 nodes:
   - id: list
     title: List it
@@ -40,7 +41,7 @@ nodes:
     constraints: [read only]
     budget: {wall: 1h30m, tool_calls: 10, cost_usd: 0.5, tokens: 1000}
     retry: 1
-    verify: V2
+    verify: V0
     resume: never_skip
     effect: S2
     cost: 4
@@ -49,7 +50,7 @@ nodes:
     run: [wc, -l, artifacts/list/all, ""]
     outputs: none
     accept: ["exists: artifacts/list/all"]
-  - {id: 7, title: By hand}
+  - {id: 7, title: By hand, successor_of: 6}
 """
 
 
@@ -76,15 +77,16 @@ def node(body: str) -> str:
 
 def test_everything_a_file_can_say_is_read() -> None:
     task = load(FULL)
-    assert (task.task_id, task.tier, task.goal) == ("survey-2", 2, "Count everything.")
+    assert (task.task_id, task.tier, task.goal) == ("survey-2", 0, "Count everything.")
     assert task.acceptance == ("Every row is counted", "yes: really")
     assert task.policies == Policies(
         retry_budget=2, contract_ttl_s=600.0, heartbeat_s=60.0, check_timeout_s=90.0
     )
     assert task.people == {"sponsor": "ada", "gatekeeper": ["bob", "eve"]}
+    assert task.standing_authorities == ("list", "*")
     listing, count, by_hand = task.nodes
     assert (listing.node_id, listing.title, listing.priority) == ("list", "List it", -3)
-    assert (listing.verification_level, listing.resume_policy) == ("V2", "never_skip")
+    assert (listing.verification_level, listing.resume_policy) == ("V0", "never_skip")
     assert (listing.effect, listing.deps, count.deps) == ("S2", (), ("list",))
     spec = listing.spec
     assert (spec.goal, spec.run) == ("Find all.", 'ls > "$PERDURE_SCOPE/all"')
@@ -104,6 +106,7 @@ def test_everything_a_file_can_say_is_read() -> None:
     assert count.spec.run == ("wc", "-l", "artifacts/list/all", "")
     assert count.spec.outputs == ()
     assert (by_hand.node_id, by_hand.spec.run, by_hand.spec.outputs) == ("7", None, None)
+    assert (by_hand.successor_of, count.successor_of) == ("6", None)
 
 
 def test_defaults_are_those_of_the_records() -> None:
@@ -297,6 +300,8 @@ def test_long_chains_and_diamonds_are_no_cycle() -> None:
         ("budget: {walls: 1}", "4:14: budget has no key 'walls' (did you mean wall?)"),
         ("budget: {tokens: 0}", "4:22: budget.tokens must be a whole number from 1"),
         ("verify: v1", "4:13: verify cannot be 'v1' (use one of V0, V1, V2, V3)"),
+        ("verify: V2", "4:13: verify V2 is not available in this version"),
+        ("verify: V3", "4:13: verify V3 is not available in this version"),
         ("verify: V0", "4:13: verify V0 is for tier 0 and for scratch nodes (outputs: none)"),
         ("resume: [x]", "4:13: resume must be one word"),
         ("effect: S9", "4:13: effect cannot be 'S9' (use one of S0, S1, S2, S3)"),
@@ -314,6 +319,9 @@ def test_long_chains_and_diamonds_are_no_cycle() -> None:
         ("accept:\n- exist: x", "5:7: There is no check method 'exist' (did you mean exists?"),
         ("accept:\n- exists: ../x", "5:7: The path '../x' climbs out"),
         ("accept:\n- exists:", "5:7: "),
+        ("accept:\n- audit: is it fair", "5:7: the check audit is not available in this version"),
+        ("accept:\n- human: sign it", "5:7: the check human is not available in this version"),
+        ("successor_of: [x]", "4:19: successor_of must be "),
         ("accept:\n- [x]", "5:7: An acceptance criterion is text or a mapping"),
         ("id: b", "4:5: the key 'id' stands here twice (first in line 3)"),
         ("title: !!python/name:os.system x", "4:12: the tag tag:yaml.org,2002:python/name:os.syst"),

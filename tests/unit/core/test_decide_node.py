@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.core.story import ME, Story
 from tests.unit.core.test_decide import refusal
@@ -318,7 +319,7 @@ def test_the_class_of_a_failure_decides_where_it_leads(kind: str) -> None:
     assert story.replica.state.artifacts["A-1"].status == "quarantined"
     assert story.replica.state.contracts == {}
     asked = [question.node for question in story.replica.state.questions.values()]
-    assert asked == (["N1"] if kind == "permanent-resource" else [])
+    assert asked == (["N1"] if kind.startswith("permanent-") else [])
 
 
 def test_a_spec_that_cannot_work_takes_three_edges_in_one_commit() -> None:
@@ -327,6 +328,23 @@ def test_a_spec_that_cannot_work_takes_three_edges_in_one_commit() -> None:
     events = story.fail("N1", "permanent-spec")
     assert edges(story, "N1")[-3:] == ["N04", "N12", "N13"]
     assert len({event.tx for event in events}) == 1
+    assert len(story.replica.state.questions) == 1
+
+
+def test_a_spec_that_cannot_work_cites_its_replan_and_asks_what_replaces_it() -> None:
+    story = Story()
+    story.bring_to("N1", "RUNNING")
+    story.add("N2", "N1")
+    story.register("N1", "A-1")  # quarantined in the same commit, in front of N04
+    events = story.fail("N1", "permanent-spec")
+    replan = next(event for event in events if event.payload.get("op") == "replan")
+    replanned = next(event for event in events if event.payload.get("edge") == "N12")
+    assert replanned.payload["amendment"] == replan.ref
+    (question,) = story.replica.state.questions.values()
+    assert (question.node, "What replaces it?" in question.text) == ("N1", True)
+    story.add("N1b", successor_of="N1")
+    assert story.replica.state.questions == {}
+    assert story.node("N2").deps == ("N1b",)
 
 
 def test_a_failure_names_a_known_class_and_what_was_seen() -> None:
@@ -388,6 +406,87 @@ def test_another_method_may_go_on_and_the_question_is_answered() -> None:
     assert story.replica.state.questions == {}
     story.start("N1")
     assert story.node("N1").attempts == 4
+
+
+def test_a_method_that_was_used_up_before_stays_used_up() -> None:
+    story = Story()
+    fail_three_times(story)  # method "default"
+    story.do(c.RetryNode("N1", "otherwise", "by hand"))
+    story.start("N1")
+    story.fail("N1")
+    assert refusal(story, c.RetryNode("N1", "as at first", "default")).rule == "FSN-3"
+    assert story.node("N1").method == "by hand"
+
+
+def test_a_used_up_method_does_not_come_back_through_blocked() -> None:
+    story = Story()
+    fail_three_times(story)
+    story.do(c.RetryNode("N1", "otherwise", "by hand"))
+    story.start("N1")
+    story.fail("N1", "permanent-resource")
+    assert refusal(story, c.RetryNode("N1", "as at first", "default")).rule == "FSN-3"
+    story.do(c.RetryNode("N1", "the disk has space again"))
+    assert (story.state_of("N1"), story.node("N1").method) == ("READY", "by hand")
+
+
+def test_strikes_of_a_method_are_kept_while_another_is_tried() -> None:
+    story = Story()
+    story.add("N1")
+    for method in ("a", "b", "a", "b", "a"):
+        story.start("N1")
+        story.fail("N1")
+        story.do(c.RetryNode("N1", "next", method))
+    # One strike as "default", then one each as a, b, a, b.
+    assert story.node("N1").strikes_by_method == {"default": 1, "a": 2, "b": 2}
+    assert (story.node("N1").method, story.node("N1").method_strikes) == ("a", 2)
+    story.start("N1")
+    story.fail("N1")
+    assert refusal(story, c.RetryNode("N1", "next", "a")).rule == "FSN-3"
+
+
+def test_another_spec_makes_a_failed_node_ready_and_gives_new_tries() -> None:
+    story = Story()
+    fail_three_times(story)
+    spec = msgspec.to_builtins(Spec(goal="another way"))
+    amended, moved = story.do(c.AmendNode("N1", {"spec": spec}, "it was wrong"))
+    assert (moved.payload["edge"], moved.payload["amendment"]) == ("N12", amended.ref)
+    assert (story.state_of("N1"), story.node("N1").strikes) == ("READY", 3)
+    assert (story.node("N1").method_strikes, story.node("N1").strikes_by_method) == (0, {})
+    assert story.replica.state.questions == {}
+    for _ in range(3):
+        story.start("N1")
+        story.fail("N1")
+    assert len(story.replica.state.questions) == 1
+
+
+def test_another_title_is_no_other_spec_and_buys_no_more_tries() -> None:
+    story = Story()
+    fail_three_times(story)
+    (amended,) = story.do(c.AmendNode("N1", {"title": "once more"}, "nicer"))
+    assert story.state_of("N1") == "RETRYABLE"
+    error = refusal(story, c.MoveNode("N1", "READY", (amended.ref,)))
+    assert (error.rule, "FSN-3" in error.message) == ("N12", True)
+
+
+def test_another_spec_does_not_answer_for_the_person_that_a_blocked_node_waits_for() -> None:
+    story = Story()
+    story.bring_to("N1", "RUNNING")
+    story.fail("N1", "permanent-resource")
+    story.do(c.AmendNode("N1", {"spec": {"goal": "another way"}}, "clearer"))
+    assert story.state_of("N1") == "BLOCKED"
+    assert [question.node for question in story.replica.state.questions.values()] == ["N1"]
+
+
+def test_a_node_without_retries_starts_again_after_an_interruption_only() -> None:
+    story = Story()
+    story.add("N1", retry_budget=0)
+    story.start("N1")
+    story.fail("N1", interruption=True)
+    story.start("N1")
+    story.fail("N1")
+    contract = c.IssuedContract("inv-3", "ab" * 32, ME, None, {})
+    assert refusal(story, c.MoveNode("N1", "RUNNING", contract=contract)).rule == "N11"
+    assert [question.node for question in story.replica.state.questions.values()] == ["N1"]
 
 
 def test_interruptions_never_use_up_the_budget() -> None:

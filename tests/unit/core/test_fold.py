@@ -14,7 +14,15 @@ from perdure.core.codec import EMPTY_TIP, encode_commit, from_json, to_json
 from perdure.core.events import ENTITY_TYPES, KINDS, OPS, Draft, Entity, Event
 from perdure.core.fold import Replica
 from perdure.core.frontier import frontier
-from perdure.core.model import NODE_STATES, Executor, Policies, State, ops_kept_max
+from perdure.core.model import (
+    NODE_STATES,
+    Executor,
+    Policies,
+    State,
+    Steering,
+    ops_kept_max,
+    text_digest,
+)
 from perdure.core.projection import checkpoint_view, graph_view, registry_view
 
 
@@ -80,7 +88,7 @@ def test_a_hint_is_kept_and_other_notes_change_nothing_but_the_position() -> Non
 def test_steering_is_kept_by_id_with_the_event_that_logged_it() -> None:
     story = Story()
     events = story.do(c.LogSteering("ST-7", "stop"))
-    assert story.replica.state.steering == {"ST-7": events[0].ref}
+    assert story.replica.state.steering == {"ST-7": Steering(events[0].ref, text_digest("stop"))}
 
 
 # Nodes
@@ -176,7 +184,7 @@ def test_an_amendment_changes_what_it_names_and_leaves_its_mark() -> None:
 def test_a_receipt_is_kept_at_its_node() -> None:
     story = Story()
     story.add("N1")
-    story.do(c.AppendRaw("RECEIPT", "node", "N1", {"id": "RC-1"}))
+    story.do(c.RecordReceipt("N1", "order 4711", "RC-1"))
     assert story.node("N1").receipt == "RC-1"
 
 
@@ -237,16 +245,14 @@ def test_an_op_id_leads_to_the_first_event_of_its_commit() -> None:
     assert story.replica.state.ops == {"op-1": 4}
 
 
-def test_the_oldest_op_ids_are_forgotten_and_it_is_known_up_to_where() -> None:
+def test_the_oldest_op_ids_are_forgotten_and_it_is_known_up_to_when() -> None:
     replica = Replica()
-    for number in range(ops_kept_max + 3):
-        replica.apply(Event(number + 1, "now", "a:b", "NOTE", op=f"op-{number}"))
+    ops = ["named-by-a-caller", *(f"op-{1_000 + n}-ab" for n in range(ops_kept_max + 2))]
+    for seq, op in enumerate(ops, 1):
+        replica.apply(Event(seq, "now", "a:b", "NOTE", op=op))
     state = replica.state
-    assert (len(state.ops), next(iter(state.ops)), state.ops_forgotten_at) == (
-        ops_kept_max,
-        "op-3",
-        3,
-    )
+    assert list(state.ops) == ops[3:]
+    assert state.ops_forgotten_ms == 1_001
 
 
 # What others write

@@ -298,3 +298,21 @@ def test_message_that_fits_no_command_is_answered_and_stops_nobody(
     assert answer["exit_code"] != 0
     assert answer["error"]["message"] != ""
     assert not os.path.exists(f"{machine.root}/steering/spool/m0.json")
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [("start", {"node": "N1"}), ("add", {"node": "N2", "title": "x"})],
+)
+def test_message_that_may_not_wait_is_refused_and_not_carried_out(
+    machine: Machine, command: str, args: dict[str, object]
+) -> None:
+    machine.open("T").add_node("N1", "first")
+    message = {"id": "m0", "command": command, "args": args, "actor": "a:b", "at": 0.0}
+    machine.write("steering/spool/m0.json", json.dumps(message).encode())
+    machine.boot_process()
+    runtime = machine.open()
+    assert {name: node.state for name, node in runtime.state.nodes.items()} == {"N1": "PENDING"}
+    answer = json.loads(machine.bytes_of("steering/spool/m0.result.json"))
+    assert (answer["error"]["code"], answer["exit_code"]) == ("not_spoolable", 4)
+    assert not os.path.exists(f"{machine.root}/steering/spool/m0.json")

@@ -33,7 +33,9 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
     },
     "People": {"note": "people", "decide": "people", "steer": "people"},
     "Run": {"run": "run"},
-    "Integrity": {"verify": "integrity", "doctor": "integrity", "explain": "explain"},
+    "Integrity": {
+        "verify": "integrity", "doctor": "integrity", "selftest": "selftest", "explain": "explain",
+    },
 }  # fmt: skip
 """Every command, by its section in the help, with the module it is in."""
 

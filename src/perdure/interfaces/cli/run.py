@@ -129,7 +129,7 @@ def _commands(request: Request, data: Data) -> list[str]:
         return []
     commands = []
     if data["questions"]:
-        commands.append(f"{perdure} retry NODE --method NAME --reason TEXT   (or cancel NODE)")
+        commands.append(f"{perdure} show {next(iter(data['questions']))}   (what it offers)")
     if data["waiting"]:
         commands.append(f"{perdure} next   (work for a person or an agent)")
     if data["damaged"]:
