@@ -32,7 +32,6 @@ class SimMachine:
         self.world = world
         self.disk = world.disk
         self.clock = world.clock
-        self.runtimes.clear()
 
     @classmethod
     def new(cls, *, cut_after: int | None = None, torn_bytes: int | None = None) -> "SimMachine":
@@ -49,11 +48,21 @@ class SimMachine:
     def end(self, *, cut_after: int | None = None, torn_bytes: int | None = None) -> "SimMachine":
         """The process is killed, if it is not dead; the next one of the machine begins."""
         disk = self.disk.survive_kill(cut_after=cut_after, torn_bytes=torn_bytes)
+        self.bury()
         return self.next(disk, power_cut=False)
 
     def boot_process(self) -> None:
         """As ``end``, in place."""
-        self._enter(next_world(self.world, self.disk.survive_kill()))
+        disk = self.disk.survive_kill()
+        self.bury()
+        self._enter(next_world(self.world, disk))
+
+    def bury(self) -> None:
+        """Let go of what the dead process had, now and not at some garbage collection."""
+        for runtime in self.runtimes:
+            with contextlib.suppress(Killed):
+                runtime.close()
+        self.runtimes.clear()
 
     def open(self, task_id: str | None = None) -> HaltRuntime:
         runtime = HaltRuntime(ROOT, task_id, goal="survive", world=self.world)
@@ -93,5 +102,6 @@ def run_until_killed(machine: SimMachine, workload: Callable[[SimMachine], objec
     """Whether the process met its end in the workload."""
     with contextlib.suppress(Killed):
         workload(machine)
-    machine.runtimes.clear()
+    if machine.disk.is_dead:
+        machine.bury()
     return machine.disk.is_dead

@@ -74,7 +74,9 @@ def whole_run(workload: Workload) -> tuple[bytes, list[Op]]:
     """The journal of a run that nothing disturbs, and its steps."""
     machine = SimMachine.new()
     assert not run_until_killed(machine, workload)
-    return machine.journal(), machine.disk.log
+    journal, steps = machine.journal(), machine.disk.log.copy()
+    machine.end()
+    return journal, steps
 
 
 def deaths(steps: list[Op]) -> list[tuple[int, int | None]]:

@@ -270,7 +270,10 @@ def calls_on_work(machine: AnyMachine) -> None:
     machine.acknowledge()
 
     def short(name: str, op: str = "", **args: Any) -> Any:
-        return call(machine, machine.attach(), name, op, **args)
+        runtime = machine.attach()
+        answer = call(machine, runtime, name, op, **args)
+        runtime.close()
+        return answer
 
     short("add", node="N1", spec={"outputs": ["artifacts/N1/a.txt"], "retry_budget": 3})
     short("start", "op-1", node="N1")

@@ -1,7 +1,7 @@
 """A self-test of a perdure that is broken on purpose.
 
-``python -m tests.integration.broken_selftest BREAKAGE DIRECTORY ONLY``: breaks this process and
-every process that the self-test starts, and prints its report, or the refusal, as JSON.
+``python -m tests.integration.broken_selftest BREAKAGE DIRECTORY ONLY ROUNDS``: breaks this
+process and every process that the self-test starts, and prints its report, or the refusal, as JSON.
 """
 
 import json
@@ -65,11 +65,12 @@ def hashes_are_not_compared() -> None:
     replace(inspection, "integrity_walk", passes)
 
 
-def main(breakage: str, directory: str, only: str) -> None:
+def main(breakage: str, directory: str, only: str, rounds: str) -> None:
     globals()[breakage]()
     setup = f"tests.integration.broken_selftest:{breakage}"
+    options: Any = {"seed": 7, "minutes": 0.0, "only": only, "rounds": int(rounds)}
     try:
-        report = run_selftest(directory, directory, seed=7, minutes=0.05, setup=setup, only=only)
+        report = run_selftest(directory, directory, setup=setup, **options)
     except HaltError as error:
         report = {"refused": error.as_dict(), "exit_code": error.exit_code}
     print(json.dumps(report))

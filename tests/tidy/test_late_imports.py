@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "perdure"
 # From the top, as the contract about layers in pyproject.toml has it.
 LAYERS = [
-    ["__main__"], ["interfaces"], ["service"], ["control", "selftest"], ["jobs", "memory"], ["runtime"],
-    ["storage", "host"], ["ports"], ["core"], ["errors"],
+    ["__main__"], ["interfaces"], ["service"], ["control", "selftest"], ["jobs", "memory"],
+    ["runtime"], ["storage", "host"], ["ports"], ["core"], ["errors"],
 ]  # fmt: skip
 
 

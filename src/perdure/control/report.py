@@ -9,7 +9,7 @@ import msgspec
 
 from perdure.core import views
 from perdure.core.frontier import frontier
-from perdure.core.machine import unreplaced
+from perdure.core.machine import count_states, unreplaced
 from perdure.core.model import CLOSED_STATES
 from perdure.runtime.halt import HaltRuntime
 from perdure.runtime.integrity import integrity_walk
@@ -36,9 +36,6 @@ def conclude_run(
 ) -> RunReport:
     """Judge a task that nothing is running for. A finished one goes to FINAL_AUDIT (T07)."""
     state = runtime.state
-    counts: dict[str, int] = {}
-    for node in state.nodes.values():
-        counts[node.state] = counts.get(node.state, 0) + 1
     walk = integrity_walk(runtime.engine, quick=True)
     damaged = tuple(f"{name} {text}" for name, text in walk.items() if not text.startswith("PASS"))
     failed = dict.fromkeys([*unreplaced(state), *runtime.recovered.suspects])
@@ -61,7 +58,7 @@ def conclude_run(
         outcome = "failed"
     return RunReport(
         outcome,
-        counts,
+        count_states(state),
         {name: question.text for name, question in state.questions.items()},
         tuple(waiting),
         tuple(failed),

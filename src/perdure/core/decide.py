@@ -15,7 +15,7 @@ from perdure.core import decide_artifact, decide_ending, decide_node
 from perdure.core.events import ENTITY_TYPES, KINDS, Draft
 from perdure.core.fold import Replica
 from perdure.core.lookup import node_of
-from perdure.core.machine import task_edge
+from perdure.core.machine import count_states, task_edge
 from perdure.core.model import FORMAT_VERSION, ID_PATTERN, State, text_bytes_max, text_digest
 from perdure.errors import RefusedError, TransitionError, UsageError
 
@@ -140,10 +140,7 @@ _TASK_FIXES: Final = {
 
 
 def _handoff(state: State) -> dict[str, Any]:
-    counts: dict[str, int] = {}
-    for node in state.nodes.values():
-        counts[node.state] = counts.get(node.state, 0) + 1
-    return {"counts": counts, "hint": state.next_hint}
+    return {"counts": count_states(state), "hint": state.next_hint}
 
 
 def _note(replica: Replica, command: c.WriteNote, context: c.Context) -> c.Decision:

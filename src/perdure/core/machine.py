@@ -46,6 +46,14 @@ def _state_of(state: State, node_id: str) -> str:
     return node.state if node is not None else "unknown"
 
 
+def count_states(state: State) -> dict[str, int]:
+    """How many nodes are in each state."""
+    counts: dict[str, int] = {}
+    for node in state.nodes.values():
+        counts[node.state] = counts.get(node.state, 0) + 1
+    return counts
+
+
 def open_question(state: State, node_id: str) -> str:
     """Id of a question that holds this node, or empty."""
     for question in state.questions.values():

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from perdure.core.fold import Replica
 from perdure.core.frontier import frontier
-from perdure.core.machine import open_deps, open_question, start_refusal, unreplaced
+from perdure.core.machine import count_states, open_deps, open_question, start_refusal, unreplaced
 from perdure.core.model import CLOSED_STATES
 
 Data = dict[str, Any]
@@ -27,9 +27,6 @@ def cut(text: str, most: int = line_chars_max) -> str:
 def status(replica: Replica, *, limit: int) -> Data:
     """The whole task at a glance; ``nodes`` is cut at ``limit``, counts are not."""
     state = replica.state
-    counts: dict[str, int] = {}
-    for node in state.nodes.values():
-        counts[node.state] = counts.get(node.state, 0) + 1
     ready = frontier(replica)
     shown = dict(list(state.nodes.items())[:limit])
     return {
@@ -39,7 +36,7 @@ def status(replica: Replica, *, limit: int) -> Data:
         "tier": state.tier,
         "seq_last": state.seq,
         "updated_at": state.updated_at,
-        "counts": counts,
+        "counts": count_states(state),
         "total": len(state.nodes),
         "nodes": {name: node.state for name, node in shown.items()},
         "nodes_cut": max(0, len(state.nodes) - limit),

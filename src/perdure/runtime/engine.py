@@ -20,6 +20,7 @@ from perdure.core.codec import (
 from perdure.core.commands import Command, Context, FileMove
 from perdure.core.decide import decide
 from perdure.core.events import Draft, Event
+from perdure.core.model import Policies
 from perdure.core.recovery import Fragment, name_fragment, register_fragment
 from perdure.errors import (
     HaltError,
@@ -347,12 +348,12 @@ class Engine(Reader):
             pause_s = self.replica.state.policies.lease_ttl_s / 3
             self._renew_at = self.world.clock.monotonic() + pause_s
 
-    def take_lease(self) -> str:
+    def take_lease(self, policies: Policies) -> str:
         """Become the coordinator. The caller holds the lock. Returns why it was taken over."""
-        state = self.replica.state
-        acquired = self.lease_file.acquire(self.actor, state.policies.lease_ttl_s, state.epoch)
+        ttl_s = policies.lease_ttl_s
+        acquired = self.lease_file.acquire(self.actor, ttl_s, self.replica.state.epoch)
         self.lease = acquired.lease
-        self._renew_at = self.world.clock.monotonic() + state.policies.lease_ttl_s / 3
+        self._renew_at = self.world.clock.monotonic() + ttl_s / 3
         return acquired.took_over or ""
 
     def close(self, *, project: bool = True) -> None:

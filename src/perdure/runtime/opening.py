@@ -38,15 +38,14 @@ def open_for_work(
     engine.lock()
     try:
         created = False
-        if not is_workspace(engine.disk, engine.layout.root):
-            takeover = engine.take_lease()
-            if start is not None:
-                _create(engine, start)
-                created = True
+        if start is not None and not is_workspace(engine.disk, engine.layout.root):
+            takeover = engine.take_lease(start.policies)
+            _create(engine, start)
+            created = True
             torn = engine.load()
         else:
             torn = engine.load()
-            takeover = engine.take_lease()
+            takeover = engine.take_lease(engine.replica.state.policies)
         _check_task(engine, task_id)
         with engine.locked_by_caller():
             recovered = recover(engine, torn, takeover, take_over_sessions=take_over_sessions)

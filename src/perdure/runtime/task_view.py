@@ -10,6 +10,7 @@ from typing import Any
 from perdure.core.commands import Verdict
 from perdure.core.frontier import frontier
 from perdure.core.lookup import artifact_of, node_of
+from perdure.core.machine import count_states
 from perdure.core.model import Artifact, Node, State
 from perdure.runtime.engine import Engine
 from perdure.runtime.eventlog import EventLog
@@ -60,9 +61,6 @@ class TaskView:
         self.engine.refresh()
         state = self.state
         walk = integrity_walk(self.engine, quick=True)
-        counts: dict[str, int] = {}
-        for node in state.nodes.values():
-            counts[node.state] = counts.get(node.state, 0) + 1
         return {
             "task_id": state.task_id,
             "goal": state.goal_statement,
@@ -71,7 +69,7 @@ class TaskView:
             "seq_last": state.seq,
             "updated_at": state.updated_at,
             "nodes": {name: node.state for name, node in state.nodes.items()},
-            "counts": counts,
+            "counts": count_states(state),
             "artifacts": {name: entry.path for name, entry in state.artifacts.items()},
             "frontier": frontier(self.engine.replica),
             "questions": {name: entry.text for name, entry in state.questions.items()},

@@ -7,6 +7,7 @@ disk; what it reports is in its log file before it goes on; when the self-test i
 ended, so is every one of these, also a stopped one.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -174,7 +175,9 @@ def main(arguments: list[str]) -> None:
     if len(arguments) > 1:
         module, _, function = arguments[1].partition(":")
         getattr(import_module(module), function)()
-    serve()
+    with contextlib.suppress(BrokenPipeError):  # the self-test was killed
+        serve()
+    os._exit(0)  # without another flush into that pipe
 
 
 if __name__ == "__main__":

@@ -43,13 +43,14 @@ def run_selftest(
     on_ground: Callable[[Ground], None] = lambda ground: None,
     setup: str = "",
     only: str = "",
+    rounds: int = 0,
 ) -> dict[str, Any]:
     """Try the crash matrix on the disk of ``directory`` and report what held.
 
     Without a directory it is that of the nearest project above ``start_dir``, else ``start_dir``.
     For tests of the self-test: ``setup`` (``module:function``) is called first in every process
-    that is started, to break something there; ``only`` leaves the kinds that are named so. Raises
-    StorageError where the ground will not do.
+    that is started, to break something there; ``only`` leaves the kinds that are named so;
+    ``rounds`` are done however long they take. Raises StorageError where the ground will not do.
     """
     if not hasattr(os, "fork"):
         raise UsageError(
@@ -67,7 +68,7 @@ def run_selftest(
         on_ground(ground)
         stage = Stage(world, children, scratch, Chance(seed))
         report = Report(seed)
-        report.run(stage, began + minutes * 60.0, only)
+        report.run(stage, began + minutes * 60.0, only, rounds)
     seconds = world.clock.monotonic() - began
     return report.data(ground, seconds)
 
@@ -173,7 +174,7 @@ class Report:
         self.held: dict[str, int] = {}
         self.failures: list[dict[str, str]] = []
 
-    def run(self, stage: Stage, stop_at: float, only: str = "") -> None:
+    def run(self, stage: Stage, stop_at: float, only: str, rounds: int) -> None:
         """Try cases until it is time to stop, but each kind at least once."""
         kinds: list[Kind] = []
         undisturbed = Case("the workload, to its end", lambda _: kinds.extend(kinds_of(stage)))
@@ -182,7 +183,7 @@ class Report:
         for kind in kinds:
             self.tried[kind.name] = self.held[kind.name] = 0
         for number, kind, case in in_order(kinds):
-            if stage.world.clock.monotonic() >= stop_at:
+            if number >= rounds and stage.world.clock.monotonic() >= stop_at:
                 if number:
                     break
                 if self.tried[kind.name]:
