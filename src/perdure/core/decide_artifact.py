@@ -144,7 +144,7 @@ def decide_quarantine(replica: Replica, node: Node) -> c.Decision:
         artifact = replica.state.artifacts.get(artifact_id)
         if artifact is None or artifact.status != "current":
             continue
-        if artifact.produced_by_node != node.node_id:
+        if artifact.produced_by_node != node.node_id or _is_relied_on(replica, artifact_id):
             continue
         moved_to = None
         if artifact.integrity.algo != "git":
@@ -161,3 +161,12 @@ def decide_quarantine(replica: Replica, node: Node) -> c.Decision:
         }
         drafts.append(Draft("AMENDMENT", "artifact", artifact_id, payload))
     return c.Decision(tuple(drafts), tuple(moves))
+
+
+def _is_relied_on(replica: Replica, artifact_id: str) -> bool:
+    """Whether a node that is DONE counts this artifact among its own: its bytes stay then."""
+    return any(
+        artifact_id in other.artifacts
+        for other in replica.state.nodes.values()
+        if other.state == "DONE"
+    )

@@ -7,7 +7,7 @@ indexes are derived from the state and are never stored.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 from msgspec import UNSET
@@ -23,6 +23,7 @@ from perdure.core.model import (
     Executor,
     Integrity,
     Node,
+    NodeState,
     Policies,
     Question,
     Spec,
@@ -104,6 +105,11 @@ def _ended(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
     replica.state.outcome = text(payload.get("outcome"))
 
 
+_SAME_STATE: Final[dict[str, NodeState]] = {state: state for state in get_args(NodeState)}
+"""The one string for each state: a default is left out of a record by its identity, so an equal
+string that came from a line would be written where a snapshot that was read back has none."""
+
+
 def _transition(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
     state, target = replica.state, payload.get("to")
     if event.entity.type == "task":
@@ -117,7 +123,7 @@ def _transition(replica: Replica, event: Event, payload: Mapping[str, Any]) -> N
         node = Node(event.entity.id, event.entity.id, Spec(draft=True), notes_ref=event.ref)
         state.nodes[node.node_id] = node
     left = node.state
-    node.state = target
+    node.state = _SAME_STATE[target]
     node.state_ref = event.ref
     if left == "RUNNING" and node.invocation is not None:
         state.contracts.pop(node.invocation, None)

@@ -292,6 +292,14 @@ def test_a_state_that_does_not_exist_moves_nothing() -> None:
     assert (story.state_of("N1"), story.replica.state.fsm_task) == ("PENDING", "DECOMPOSING")
 
 
+@pytest.mark.parametrize("state", NODE_STATES)
+def test_a_state_that_others_set_is_stored_as_it_is_read_back(state: str) -> None:
+    story = Story(begun=False)
+    story.commit(Draft("STATE_TRANSITION", "node", "N1", {"to": state}))
+    stored = to_json(story.replica.state)
+    assert to_json(from_json(stored, State)) == stored
+
+
 SOME_KEY = st.text(max_size=6) | st.sampled_from(["deps", "spec", "x"])
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8)
