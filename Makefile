@@ -16,13 +16,14 @@ PIP_FLAGS := --quiet --disable-pip-version-check -c constraints-dev.txt
 INPUTS := pyproject.toml constraints-dev.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types bench crash clean
+.PHONY: help demo test check lint types bench crash crash-mutants clean
 
 help:
 	@echo 'make demo    run the example (examples/stdlib-survey) with the runtime dependencies only'
 	@echo 'make test    the fast tests'
 	@echo 'make check   style, types and the fast tests: what CI runs'
-	@echo 'make crash   the long crash tests'
+	@echo 'make crash   the long crash tests, with a new seed each time (CRASH_SEED=n for one again)'
+	@echo 'make crash-mutants   take durability away step by step; each must be noticed'
 	@echo 'make bench   the benchmarks, about 5 minutes'
 	@echo 'make clean   remove environments, caches and build results'
 
@@ -73,6 +74,10 @@ bench: .venv-bench/.stamp
 # No time limit a test: exhaustive runs take minutes each.
 crash: .venv/.stamp
 	$(BIN)/python -m pytest -m crash_full --timeout=0 -n $(JOBS) $(ARGS)
+
+# Two at a time, each in a copy of src; ARGS='lease batch' tries those whose name has such a word.
+crash-mutants: .venv/.stamp
+	$(BIN)/python tests/crash/mutants.py $(ARGS)
 
 clean:
 	rm -rf .venv .venv-demo .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage build dist

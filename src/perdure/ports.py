@@ -7,9 +7,16 @@ strings. A failing call raises :class:`perdure.errors.StorageError`, never a bar
 """
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
+
+TEMP_MARK: Final = ".tmp-"
+
+
+def is_temp_name(name: str) -> bool:
+    """Whether a file is one in the making (``.NAME.tmp-*``), of a ``Disk.replace`` under way."""
+    return name.startswith(".") and TEMP_MARK in name
 
 
 class FileStat(msgspec.Struct, frozen=True):
@@ -77,7 +84,8 @@ class Disk(Protocol):
         """Put a whole new file in place atomically: old bytes or new bytes, never a mixture.
 
         With ``durable`` bytes and name are on the medium on return. A failure leaves the old
-        file and no temporary one. A crash may leave ``.NAME.tmp-*``, which nobody reads.
+        file and no temporary one. A crash may leave one beside it (:func:`is_temp_name`), which
+        nobody reads.
         """
 
     def rename(self, source: str, target: str) -> None:

@@ -17,12 +17,12 @@ from measure import Figure, alternate, timed
 from workspaces import NOTE
 
 from perdure import HaltRuntime
+from perdure.core.codec import Scan
 from perdure.core.events import Event
 from perdure.core.fold import Replica
 from perdure.runtime.world import World, real_world
 from perdure.service.tasks import Service
 from perdure.storage.disk import RealDisk
-from perdure.storage.journal import read_events
 
 
 def coordinate(workspace: str, world: World | None = None) -> None:
@@ -147,9 +147,11 @@ def replay_figures(workspace: str, *, rounds: int) -> Iterator[Figure]:
 
     def replay() -> None:
         replica = Replica()
-        _, damage = read_events(RealDisk(), journal, replica.apply_all)
-        if damage is not None:
-            raise RuntimeError(f"the benchmark's own journal is damaged: {damage}")
+        scan = Scan()
+        for commit in scan.commits(RealDisk().read_chunks(journal)):
+            replica.apply_all(commit)
+        if scan.damage is not None:
+            raise RuntimeError(f"the benchmark's own journal is damaged: {scan.damage}")
         events[0] = replica.state.seq
 
     def verify() -> None:

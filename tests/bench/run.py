@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import commits
+import crash_states
 import opening
 import processes
 import queries
@@ -158,6 +159,9 @@ def _measure(plan: Plan, directory: Path, report: Report, only: str) -> None:
         "Queries and projections: times the limit (less is better)": (
             lambda: queries.query_figures(by_nodes, rounds=rounds),
             lambda: queries.projection_figures(by_nodes, rounds=rounds // 2),
+        ),
+        "Crash tests: times opening a closed workspace on a simulated disk (less is better)": (
+            lambda: crash_states.figures(rounds, states_per_round=20),
         ),
     }
     for title, parts in sections.items():

@@ -345,3 +345,40 @@ def test_a_pause_waits_until_what_is_at_work_has_been_verified(project: Project)
     assert journal.index("N06") < journal.index("T04")
     assert project.service.status()["fsm_task"] == "SUSPENDED"
     assert project.run(chain(wait))["outcome"] == "finished"
+
+
+# A verdict and the attempt it is about
+
+CHECKED_LATE = """
+echo x >> "$PERDURE_TASK_DIR/checks"
+case $(wc -l < "$PERDURE_TASK_DIR/checks") in
+  2) exit 1;;
+  1) "$PERDURE_PYTHON" -m perdure check slow
+     for _ in $(seq 100); do
+       "$PERDURE_PYTHON" -m perdure show slow > "$PERDURE_TASK_DIR/shown"
+       grep -q "^attempts: 2" "$PERDURE_TASK_DIR/shown" &&
+         grep -q "^state: VERIFYING" "$PERDURE_TASK_DIR/shown" && exit 0
+     done
+     exit 1;;
+esac
+"""
+
+
+def test_a_verdict_on_an_attempt_that_is_over_does_not_count_for_the_next_one(
+    project: Project,
+) -> None:
+    """The first check is overtaken by one that fails; it ends when the next attempt has claimed."""
+    (project.directory / "late.sh").write_text(CHECKED_LATE, encoding="utf-8")
+    report = project.run(f"""
+task_id: late
+nodes:
+  - id: slow
+    run: {STARTED} echo $$ > "$PERDURE_SCOPE/out"
+    outputs: [artifacts/slow/out]
+    accept: ['script: sh "$PERDURE_TASK_DIR/late.sh"']
+""")
+    assert report["outcome"] == "finished", report
+    assert project.starts() == ["slow", "slow"]
+    assert (project.directory / "checks").read_text(encoding="utf-8").count("x") == 3
+    (done,) = [event for event in project.journal() if event.payload.get("edge") == "N06"]
+    assert list(done.payload["artifacts"]) == project.node("slow")["artifacts"]

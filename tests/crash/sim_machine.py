@@ -12,6 +12,7 @@ from perdure.storage.workspace import Layout
 from perdure.testing import Killed, SimClock, SimDisk, next_world, sim_world
 
 ROOT = "/some/w"
+JOURNAL = f"{ROOT}/journal.jsonl"
 
 
 class SimMachine:

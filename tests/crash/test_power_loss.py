@@ -51,7 +51,7 @@ class Thoroughness(NamedTuple):
 
 
 QUICK = Thoroughness(0, 8, 8)
-THOROUGH = Thoroughness(16, 4, 1)
+THOROUGH = Thoroughness(6, 4, 4)
 
 
 def cases(of: tuple[Workload, ...]) -> pytest.MarkDecorator:

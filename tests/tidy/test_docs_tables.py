@@ -18,7 +18,7 @@ import pytest
 from perdure import errors
 from perdure.control import taskfile, taskfile_fields, taskfile_nodes, taskfile_tree
 from perdure.control.outcome import Ended, classify
-from perdure.core import check_values, criteria, machine, model
+from perdure.core import check_values, criteria, machine, model, naming
 from perdure.core.check_methods import METHODS
 from perdure.core.recovery import NODE_RULES
 from perdure.core.rules import meaning_of, rule_ids
@@ -135,7 +135,7 @@ LIMITS = (
     ("one node as JSON", taskfile_nodes.spec_bytes_max, "bytes"),
     ("one check as JSON", criteria.criterion_bytes_max, "bytes"),
     ("title", model.title_chars_max, "characters"),
-    ("path of a check", check_values.path_chars_max, "characters"),
+    ("path of a check", naming.path_chars_max, "characters"),
     ("nesting of YAML", taskfile_tree.depth_max, "levels"),
     ("YAML aliases", taskfile_tree.aliases_max, "uses"),
     ("a duration", taskfile_fields.duration_max_s, "seconds"),

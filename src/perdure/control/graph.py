@@ -13,7 +13,7 @@ import msgspec
 
 from perdure.control.taskfile import NodePlan, TaskFile
 from perdure.core import commands as c
-from perdure.core.model import Node, State
+from perdure.core.model import AMENDABLE_STATES, DEAD_STATES, Node, State
 from perdure.errors import RefusedError
 from perdure.runtime.engine import Engine
 
@@ -116,7 +116,7 @@ def _difference(plan: NodePlan, node: Node, state: State) -> dict[str, Any]:
 
 
 def _check_amendable(plan: NodePlan, node: Node, after: dict[str, Any]) -> None:
-    if node.state in ("PENDING", "READY", "RETRYABLE", "BLOCKED"):
+    if node.state in AMENDABLE_STATES:
         return
     raise RefusedError(
         f"the task file changes {', '.join(sorted(after))} of {plan.node_id}, which is"
@@ -146,7 +146,7 @@ def _in_dependency_order(task: TaskFile) -> list[NodePlan]:
 
 def _add(plan: NodePlan, state: State) -> c.AddNode:
     before = state.nodes.get(plan.successor_of or "")
-    dead = before is not None and before.state in ("QUARANTINED", "CANCELLED")
+    dead = before is not None and before.state in DEAD_STATES
     return c.AddNode(
         plan.node_id,
         plan.title,

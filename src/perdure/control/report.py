@@ -9,10 +9,10 @@ import msgspec
 
 from perdure.core import views
 from perdure.core.frontier import frontier
-from perdure.core.machine import count_states, unreplaced
-from perdure.core.model import CLOSED_STATES
+from perdure.core.machine import count_states, open_nodes, unreplaced
+from perdure.core.model import AT_WORK_STATES
 from perdure.runtime.halt import HaltRuntime
-from perdure.runtime.integrity import integrity_walk
+from perdure.runtime.integrity import failures, integrity_walk
 
 
 class RunReport(msgspec.Struct, frozen=True):
@@ -37,18 +37,17 @@ def conclude_run(
     """Judge a task that nothing is running for. A finished one goes to FINAL_AUDIT (T07)."""
     state = runtime.state
     walk = integrity_walk(runtime.engine, quick=True)
-    damaged = tuple(f"{name} {text}" for name, text in walk.items() if not text.startswith("PASS"))
+    damaged = tuple(f"{name} {text}" for name, text in failures(walk).items())
     failed = dict.fromkeys([*unreplaced(state), *runtime.recovered.suspects])
     by_hand = [n for n in frontier(runtime.engine.replica) if state.nodes[n].spec.run is None]
-    at_work = [n.node_id for n in state.nodes.values() if n.state in ("RUNNING", "VERIFYING")]
+    at_work = [n.node_id for n in state.nodes.values() if n.state in AT_WORK_STATES]
     held = views.held(runtime.engine.replica)
     waiting = dict.fromkeys([*at_work, *held, *sorted(unstoppable), *by_hand])
     for name in failed:
         waiting.pop(name, None)
-    still_open = any(node.state not in CLOSED_STATES for node in state.nodes.values())
     if signal or paused:
         outcome = "interrupted" if signal else "paused"
-    elif not still_open and not failed and not damaged:
+    elif not open_nodes(state) and not failed and not damaged:
         outcome = "finished"
         if state.fsm_task == "EXECUTING":
             runtime.move_task("FINAL_AUDIT")

@@ -15,22 +15,18 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.control.executor import (
-    Ended,
-    RunningCommand,
-    classify,
-    start_command,
-    wait_for_commands,
-)
+from perdure.control.executor import RunningCommand, start_command, wait_for_commands
 from perdure.control.graph import GraphChange, align_graph
 from perdure.control.orphans import discard_records, find_orphans, stop_orphans
+from perdure.control.outcome import Ended, classify
 from perdure.control.pacing import RetryPacing
 from perdure.control.report import RunReport, conclude_run
 from perdure.control.taskfile import TaskFile
 from perdure.core import commands as c
 from perdure.core.frontier import frontier
-from perdure.core.model import CLOSED_STATES, Node
-from perdure.errors import EvidenceError, RefusedError
+from perdure.core.machine import count_states
+from perdure.core.model import CLOSED_STATES, MECHANICAL_LEVELS, Node
+from perdure.errors import EvidenceError, RefusedError, TransitionError
 from perdure.runtime import work
 from perdure.runtime.batching import Committed
 from perdure.runtime.contracts import environment_for
@@ -41,8 +37,10 @@ Emit = Callable[[dict[str, Any]], None]
 
 tick_s: Final = 0.5
 """The longest the loop sleeps: messages and the lease are looked after this often."""
-stop_grace_s: Final = 5.0
+interrupt_grace_s: Final = 5.0
+"""Between SIGTERM and SIGKILL when the run itself is interrupted."""
 detail_chars_max: Final = 1_000
+"""Of a failed command's output: the end of it that the journal keeps."""
 
 
 class RunLoop:
@@ -56,7 +54,8 @@ class RunLoop:
         self._jobs = jobs
         self._emit = emit
         self._slots: dict[str, RunningCommand] = {}
-        self._checks: dict[str, Future[c.Verdict]] = {}
+        self._checks: dict[str, tuple[Node, Future[c.Verdict]]] = {}
+        """The claims that are being checked: the node as it was then, and the verdict to come."""
         self._pacing = RetryPacing(self._engine)
         self._pausing: str | None = None
         self._signal = 0
@@ -170,7 +169,7 @@ class RunLoop:
         again = self._signals_seen > 1
         self._emit({"event": "stopping", "signal": self._signal, "at_once": again})
         for command in self._slots.values():
-            command.stop(f"signal {self._signal}", grace_s=0.0 if again else stop_grace_s)
+            command.stop(f"signal {self._signal}", grace_s=0.0 if again else interrupt_grace_s)
 
     def _ask_pause(self, reason: str, op: str | None) -> Committed:
         """Start nothing more, and suspend when what is at work has ended."""
@@ -298,13 +297,12 @@ class RunLoop:
 
     def _emit_state(self, node_id: str, event: str, **more: Any) -> None:
         state = self._runtime.state
-        done = sum(node.state == "DONE" for node in state.nodes.values())
         self._emit(
             {
                 "event": event,
                 "node": node_id,
                 "state": state.nodes[node_id].state,
-                "done": done,
+                "done": count_states(state).get("DONE", 0),
                 "total": len(state.nodes),
                 **more,
             }
@@ -317,28 +315,41 @@ class RunLoop:
         for node in self._runtime.state.nodes.values():
             if node.state != "VERIFYING" or node.node_id in self._checks:
                 continue
-            if node.node_id in self._unstoppable or node.verification_level not in ("V0", "V1"):
+            if (
+                node.node_id in self._unstoppable
+                or node.verification_level not in MECHANICAL_LEVELS
+            ):
                 continue
-            future = self._pool.submit(verify_node, self._engine, msgspec.structs.replace(node))
+            judged = msgspec.structs.replace(node)  # the original may change meanwhile
+            future = self._pool.submit(verify_node, self._engine, judged)
             future.add_done_callback(lambda _: self._wake())
-            self._checks[node.node_id] = future
+            self._checks[node.node_id] = judged, future
 
     def _collect_checks(self) -> None:
-        for node_id, future in list(self._checks.items()):
+        for node_id, (judged, future) in list(self._checks.items()):
             if not future.done():
                 continue
             del self._checks[node_id]
-            if self._runtime.state.nodes[node_id].state != "VERIFYING":
+            if self._is_settled(judged):
                 continue
-            verdict = self._verdict_of(node_id, future)
-            self._engine.execute(c.MoveNode(node_id, "DONE", verdict=verdict))
+            verdict = self._verdict_of(future)
+            try:
+                work.commit_verdict(self._engine, judged, verdict)
+            except TransitionError:
+                if self._is_settled(judged):  # by a message that came in with this very commit
+                    continue
+                raise
             if verdict.passed:
                 self._pacing.release(node_id)
                 self._emit_state(node_id, "done", checks=len(verdict.checks))
             else:
                 self._emit_state(node_id, "failed", why=verdict.diagnosis)
 
-    def _verdict_of(self, node_id: str, future: "Future[c.Verdict]") -> c.Verdict:
+    def _is_settled(self, judged: Node) -> bool:
+        """Whether somebody moved the node while its claim was checked: then their word stands."""
+        return self._runtime.state.nodes[judged.node_id].state_ref != judged.state_ref
+
+    def _verdict_of(self, future: "Future[c.Verdict]") -> c.Verdict:
         try:
             return future.result()
         except EvidenceError as error:

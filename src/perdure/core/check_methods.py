@@ -77,7 +77,7 @@ def _complete_paths(params: dict[str, Any]) -> dict[str, Any]:
     given = params.get("paths", params.get("path"))
     listed = list(given) if isinstance(given, (list, tuple)) else [given]
     if not listed or listed == [None]:
-        raise malformed("No path is given.", fix="Write the paths after the method, or as a list.")
+        raise malformed("no path is given.", fix="Write the paths after the method, or as a list.")
     paths = [clean_path(path) for path in listed]
     return {"path": paths[0]} if len(paths) == 1 else {"paths": paths}
 
@@ -151,7 +151,7 @@ def _count_from_text(args: str) -> dict[str, Any]:
     found = _COUNT.match(args)
     if found is None:
         raise malformed(
-            f"The count {args!r} does not end in a comparison such as '>= 1'.",
+            f"the count {args!r} does not end in a comparison such as '>= 1'.",
             fix=usage_line("count"),
         )
     what, conditions = found.groups()
@@ -163,13 +163,13 @@ def _count_from_text(args: str) -> dict[str, Any]:
         params["glob"] = words[0]
     else:
         raise malformed(
-            f"The count names {len(words)} things: {what!r}.",
+            f"the count names {len(words)} things: {what!r}.",
             fix=f"Put a name with blanks in double quotes. {usage_line('count')}",
         )
     for sign, number in _CONDITION.findall(conditions):
         name, bound = _bound(sign, int(number))
         if name in params:
-            raise malformed(f"The count has two values for {name}.", fix=usage_line("count"))
+            raise malformed(f"the count has two values for {name}.", fix=usage_line("count"))
         params[name] = bound
     return params
 
@@ -192,7 +192,7 @@ def _complete_count(params: dict[str, Any]) -> dict[str, Any]:
         done["glob"] = clean_path(params["glob"], "glob")
         if any("**" in part and part != "**" for part in done["glob"].split("/")):
             raise malformed(
-                f"In the glob {done['glob']!r} a ** does not stand alone between slashes.",
+                f"in the glob {done['glob']!r} a ** does not stand alone between slashes.",
                 fix="Write dir/**/*.csv for any depth, or * for one part of a name.",
             )
     bounds = {
@@ -204,7 +204,7 @@ def _complete_count(params: dict[str, Any]) -> dict[str, Any]:
         )
     if bounds.get("min", 0) > bounds.get("max", bounds.get("min", 0)):
         raise malformed(
-            f"No number is at least {bounds['min']} and at most {bounds['max']}.",
+            f"no number is at least {bounds['min']} and at most {bounds['max']}.",
             fix="Exchange min and max.",
         )
     return done | bounds

@@ -8,54 +8,37 @@ import re
 from collections.abc import Iterable
 from typing import Final, cast
 
+from perdure.core.naming import canonical_path, path_problem
 from perdure.errors import UsageError
 
 # Limits.
-path_chars_max: Final = 4_096
 count_max: Final = 10**15
 timeout_s_max: Final = 7 * 86_400.0
 
-_DRIVE: Final = re.compile(r"[A-Za-z]:")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?\Z")
 _DURATION_UNIT_S: Final = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0}
 WORD: Final = re.compile(r'"([^"]*)"(?!\S)|(\S+)')
 
 
 def clean_path(value: object, name: str = "path") -> str:
-    """A workspace-relative POSIX path as text, without ``.`` parts and doubled slashes (PL-4).
+    """A workspace-relative POSIX path as text, canonical; UsageError by PL-4 (``naming``).
 
-    Refuses with :class:`UsageError` what is empty, absolute, holds ``..``, a backslash or NUL, is
-    not UTF-8 or is too long. Says nothing about links: they are resolved when the path is used.
+    Says nothing about links: they are resolved when the path is used.
     """
     if not isinstance(value, str):
         raise malformed(
             f"{name} must be text, not {type(value).__name__}.",
             fix=f"Give {name} as a path relative to the workspace, in quotes if need be.",
         )
-    parts = [part for part in value.split("/") if part not in ("", ".")]
-    problem = ""
-    if not parts:
-        problem = "is absolute" if value.startswith("/") else "is empty"
-    elif value.startswith("/") or _DRIVE.match(value):
-        problem = "is absolute"
-    elif ".." in parts:
-        problem = "climbs out with '..'"
-    elif "\\" in value:
-        problem = "holds a backslash"
-    elif "\0" in value:
-        problem = "holds a NUL character"
-    elif len(value) > path_chars_max:
-        problem = f"is longer than {path_chars_max} characters"
-    elif any("\ud800" <= char <= "\udfff" for char in value):
-        problem = "is not valid UTF-8"
+    problem = path_problem(value)
     if problem:
         shown = value if len(value) <= 80 else value[:80] + "..."
         raise malformed(
-            f"The {name} {shown!r} {problem}.",
+            f"the {name} {shown!r} {problem}.",
             rule="PL-4",
             fix="Name it relative to the workspace, with forward slashes.",
         )
-    return "/".join(parts)
+    return canonical_path(value)
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
@@ -67,7 +50,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
         return re.compile(pattern, re.MULTILINE)
     except (re.error, OverflowError, RecursionError) as error:
         raise malformed(
-            f"The pattern {pattern!r} is not a regular expression: {error}.",
+            f"the pattern {pattern!r} is not a regular expression: {error}.",
             fix="Put a backslash before characters that are meant literally, such as ( [ + or *.",
         ) from None
 

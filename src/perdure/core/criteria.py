@@ -51,7 +51,7 @@ def parse_criterion(entry: object, *, level: VerificationLevel = "V1") -> Criter
     if isinstance(entry, Mapping):
         return _parse_mapping(entry, level)
     raise malformed(
-        f"An acceptance criterion is text or a mapping, not {type(entry).__name__}.",
+        f"an acceptance criterion is text or a mapping, not {type(entry).__name__}.",
         fix='Write "METHOD: ARGS", for example "exists: artifacts/N1/report.md".',
     )
 
@@ -81,7 +81,7 @@ def _parse_mapping(entry: Mapping[Any, Any], level: VerificationLevel) -> Criter
     """The one-key form or the structured form; ``level`` may stand in both."""
     rest = dict(entry)
     if not all(isinstance(key, str) for key in rest):
-        raise malformed("The keys of a criterion must be text.", fix='Write {"METHOD": ARGS}.')
+        raise malformed("the keys of a criterion must be text.", fix='Write {"METHOD": ARGS}.')
     own_level = rest.pop("level", None)
     if "check" in rest:
         check = rest.pop("check")
@@ -92,7 +92,7 @@ def _parse_mapping(entry: Mapping[Any, Any], level: VerificationLevel) -> Criter
             method, args = _split_text(check)
             if params or rest:
                 raise malformed(
-                    f"The criterion {check!r} has its parameters twice.",
+                    f"the criterion {check!r} has its parameters twice.",
                     fix="Give them in the text or as a mapping, not both.",
                 )
             return _build(method, args, own_level, level)
@@ -100,7 +100,7 @@ def _parse_mapping(entry: Mapping[Any, Any], level: VerificationLevel) -> Criter
             params = rest
         elif rest:
             raise malformed(
-                f"A criterion with params does not know {', '.join(sorted(rest))}.",
+                f"a criterion with params does not know {', '.join(sorted(rest))}.",
                 fix="Put every parameter inside params.",
                 suggestions=near(min(rest), ("check", "level", "params")),
             )
@@ -108,7 +108,7 @@ def _parse_mapping(entry: Mapping[Any, Any], level: VerificationLevel) -> Criter
     if len(rest) != 1:
         keys = ", ".join(sorted(rest)) or "none"
         raise malformed(
-            f"A criterion mapping has one key, the method; this one has {keys}.",
+            f"a criterion mapping has one key, the method; this one has {keys}.",
             fix='Write {METHOD: ARGS}, for example {exists: "artifacts/N1/report.md"}.',
         )
     [(method, args)] = rest.items()
@@ -124,11 +124,11 @@ def _split_text(text: str) -> tuple[str, str]:
     first, _, others = text.partition(" ")
     if first in METHODS:
         raise malformed(
-            f"The criterion {text!r} lacks the colon after its method.",
+            f"the criterion {text!r} lacks the colon after its method.",
             fix=f'Write "{first}: {others.strip()}".',
         )
     raise malformed(
-        f"The criterion {text!r} names no check method.",
+        f"the criterion {text!r} names no check method.",
         fix=f'Write "METHOD: ARGS". {methods_line()}',
         suggestions=near(first, CHECK_METHODS),
     )
@@ -141,7 +141,7 @@ def _build(
     spec = METHODS.get(method)
     if spec is None:
         raise malformed(
-            f"There is no check method {method!r}.",
+            f"there is no check method {method!r}.",
             fix=methods_line(),
             suggestions=near(method, CHECK_METHODS),
         )
@@ -164,7 +164,7 @@ def _build(
         params = spec.from_text("")
     else:
         raise malformed(
-            f"The arguments of {method} are text or a mapping, not {type(args).__name__}.",
+            f"the arguments of {method} are text or a mapping, not {type(args).__name__}.",
             fix=usage_line(method),
         )
     return Criterion(
@@ -180,12 +180,12 @@ def _level(method: str, own: object, default: VerificationLevel) -> Verification
     level = max(default, least) if own is None else own
     if not isinstance(level, str) or level not in VERIFICATION_LEVELS:
         raise malformed(
-            f"There is no verification level {level!r}.",
+            f"there is no verification level {level!r}.",
             fix=f"Use one of {', '.join(VERIFICATION_LEVELS)}.",
         )
     if level < least:
         raise malformed(
-            f"A check by {method} cannot be of level {level}.",
+            f"a check by {method} cannot be of level {level}.",
             rule="VR-0",
             fix=f"Leave the level out, or give {least} or higher.",
         )
@@ -198,12 +198,12 @@ def _plain(method: str, params: dict[str, Any]) -> dict[str, Any]:
         data = msgspec.json.encode(params)
     except (TypeError, ValueError, RecursionError) as error:
         raise malformed(
-            f"The parameters of {method} cannot be written as JSON: {error}.",
+            f"the parameters of {method} cannot be written as JSON: {error}.",
             fix="Use text, numbers, lists and mappings with text keys only.",
         ) from None
     if len(data) > criterion_bytes_max:
         raise malformed(
-            f"The parameters of {method} take {len(data)} bytes, over {criterion_bytes_max}.",
+            f"the parameters of {method} take {len(data)} bytes, over {criterion_bytes_max}.",
             fix="Move the long part into a file of the workspace and name the file.",
         )
     return cast(dict[str, Any], msgspec.json.decode(data))
@@ -211,7 +211,7 @@ def _plain(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 def _text_key(key: object) -> str:
     if not isinstance(key, str):
-        raise malformed(f"The parameter name {key!r} is not text.", fix="Put it in quotes.")
+        raise malformed(f"the parameter name {key!r} is not text.", fix="Put it in quotes.")
     return key
 
 
@@ -220,7 +220,7 @@ def _decoded(text: str) -> Mapping[Any, Any]:
         value = msgspec.json.decode(text.encode())
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise malformed(
-            f"A criterion that starts with a brace must be JSON: {error}.",
+            f"a criterion that starts with a brace must be JSON: {error}.",
             fix='Write {"METHOD": {...}} in JSON, or "METHOD: ARGS".',
         ) from None
     return cast(Mapping[Any, Any], value)

@@ -14,9 +14,11 @@ from perdure.core import commands as c
 from perdure.core import decide_artifact, decide_ending, decide_node
 from perdure.core.events import ENTITY_TYPES, KINDS, Draft
 from perdure.core.fold import Replica
-from perdure.core.lookup import node_of
+from perdure.core.lookup import contract_of, node_of
 from perdure.core.machine import count_states, task_edge
-from perdure.core.model import FORMAT_VERSION, ID_PATTERN, State, text_bytes_max, text_digest
+from perdure.core.model import FORMAT_VERSION, State, text_bytes_max, text_digest
+from perdure.core.moves import task_move
+from perdure.core.naming import check_id
 from perdure.errors import RefusedError, TransitionError, UsageError
 
 _TERMINAL_ALLOWED: Final = (c.WriteNote, c.RecordDecision, c.LogSteering, c.MoveTask, c.AppendRaw)
@@ -37,8 +39,13 @@ def decide(replica: Replica, command: c.Command, context: c.Context) -> c.Decisi
 
 def _start_task(replica: Replica, command: c.StartTask, context: c.Context) -> c.Decision:
     if replica.state.created:
-        raise RefusedError("the task exists already.", code="task_exists", rule="INV-2")
-    check_task_id(command.task_id)
+        raise RefusedError(
+            f"task {replica.state.task_id} exists already.",
+            code="task_exists",
+            rule="D2",
+            fix="Go on with it, or name another directory.",
+        )
+    check_id(command.task_id, "a task id")
     if command.tier not in (0, 1, 2):
         raise UsageError(f"tier {command.tier} does not exist.", fix="Use 0, 1 or 2.")
     started = Draft(
@@ -57,30 +64,7 @@ def _start_task(replica: Replica, command: c.StartTask, context: c.Context) -> c
             "format": FORMAT_VERSION,
         },
     )
-    return c.Decision((started, *_task_moves(command.task_id, "INIT", ("DECOMPOSING",))))
-
-
-def check_task_id(task_id: str) -> None:
-    """Raise UsageError unless this can name a task."""
-    if not ID_PATTERN.match(task_id):
-        raise UsageError(
-            f"{task_id!r} cannot be a task id.",
-            code="bad_id",
-            fix="Use up to 64 letters, digits, dots, dashes or underscores, starting with a"
-            " letter or a digit.",
-        )
-
-
-def _task_moves(task_id: str, source: str, targets: tuple[str, ...]) -> tuple[Draft, ...]:
-    drafts = []
-    for target in targets:
-        edge = task_edge(source, target)
-        if edge is None:
-            raise TransitionError(f"the task cannot go from {source} to {target}.")
-        payload = {"from": source, "to": target, "edge": edge.id}
-        drafts.append(Draft("STATE_TRANSITION", "task", task_id, payload))
-        source = target
-    return tuple(drafts)
+    return c.Decision((started, task_move(command.task_id, "INIT", "DECOMPOSING")))
 
 
 _TASK_ROUTES: Final[dict[tuple[str, str], tuple[str, ...]]] = {
@@ -112,9 +96,10 @@ def _move_task(replica: Replica, command: c.MoveTask, context: c.Context) -> c.D
         raise TransitionError(
             f"the task cannot go from {state.fsm_task} to {command.to}.",
             rule="FST-1",
-            fix=_TASK_FIXES.get(command.to, ""),
+            fix=_TASK_FIXES.get(command.to, _SEE_STATUS),
         )
     source: str = state.fsm_task
+    drafts = []
     for target in route:
         edge = task_edge(source, target)
         refusal = edge.guard(state) if edge is not None else "there is no such edge"
@@ -122,14 +107,14 @@ def _move_task(replica: Replica, command: c.MoveTask, context: c.Context) -> c.D
             raise TransitionError(
                 f"the task cannot go from {source} to {target}: {refusal}.",
                 rule=edge.id if edge is not None else "FSN-1",
-                fix=_TASK_FIXES.get(target, ""),
+                fix=_TASK_FIXES.get(target, _SEE_STATUS),
             )
+        drafts.append(task_move(state.task_id, source, target))
         source = target
-    drafts = _task_moves(state.task_id, state.fsm_task, route)
     if command.to == "SUSPENDED":
         note = {"op": "handoff", "text": command.reason or "paused", **_handoff(state)}
-        drafts = (Draft("NOTE", "task", state.task_id, note), *drafts)
-    return c.Decision(drafts)
+        drafts.insert(0, Draft("NOTE", "task", state.task_id, note))
+    return c.Decision(tuple(drafts))
 
 
 _TASK_FIXES: Final = {
@@ -137,6 +122,9 @@ _TASK_FIXES: Final = {
     "EXECUTING": "Add nodes with `perdure add`, or see `perdure status` for what is waiting.",
     "FINAL_AUDIT": "Finish or cancel what is open; `perdure status` lists it.",
 }
+
+
+_SEE_STATUS: Final = "`perdure status` tells where the task stands."
 
 
 def _handoff(state: State) -> dict[str, Any]:
@@ -152,6 +140,7 @@ def _note(replica: Replica, command: c.WriteNote, context: c.Context) -> c.Decis
 def _record_decision(replica: Replica, command: c.RecordDecision, context: c.Context) -> c.Decision:
     check_text(command.text, "decision")
     decision_id = command.decision_id or f"DR-{replica.state.decisions + 1}"
+    check_id(decision_id, "a decision id")
     payload = {
         "op": "decision",
         "id": decision_id,
@@ -165,18 +154,15 @@ def _record_decision(replica: Replica, command: c.RecordDecision, context: c.Con
 
 def _receipt(replica: Replica, command: c.RecordReceipt, context: c.Context) -> c.Decision:
     check_text(command.proof, "proof")
-    if command.receipt_id and not ID_PATTERN.match(command.receipt_id):
-        raise UsageError(
-            f"{command.receipt_id!r} cannot be the id of a receipt.",
-            code="bad_id",
-            fix="Use up to 64 letters, digits, dots, dashes or underscores, or leave it out.",
-        )
+    if command.receipt_id:
+        check_id(command.receipt_id, "a receipt id")
     return decide_ending.decide_receipt(replica, command, context)
 
 
 def _steering(replica: Replica, command: c.LogSteering, context: c.Context) -> c.Decision:
     check_text(command.text, "steering")
     steering_id = command.steering_id or _free_steering_id(replica.state)
+    check_id(steering_id, "a steering id")
     known = replica.state.steering.get(steering_id)
     if known is not None:
         if known.digest == text_digest(command.text):
@@ -208,7 +194,7 @@ def _beat(replica: Replica, command: c.Beat, context: c.Context) -> c.Decision:
     state, drafts = replica.state, []
     for node_id in command.node_ids:
         node = node_of(state, node_id)
-        contract = state.contracts.get(node.invocation or "")
+        contract = contract_of(state, node)
         if contract is None:
             raise TransitionError(
                 f"nobody is at work on {node_id}: it is {node.state}.",

@@ -5,6 +5,7 @@ that moment (AR-2); nothing is ever deleted: quarantined bytes move to ``artifac
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -13,8 +14,9 @@ from perdure.core import commands as c
 from perdure.core.events import Draft
 from perdure.core.fold import Replica
 from perdure.core.lookup import artifact_of, node_of
-from perdure.core.model import CLOSED_STATES, ID_PATTERN, RESERVED_ARTIFACT_IDS, Node, State
-from perdure.errors import RefusedError, TransitionError, UsageError
+from perdure.core.model import CLOSED_STATES, RESERVED_ARTIFACT_IDS, Node, State
+from perdure.core.naming import check_id
+from perdure.errors import RefusedError, TransitionError
 
 _VERSIONED: Final = re.compile(r"(?P<stem>.+?)(?:\.v(?P<n>\d+))?(?P<ext>\.[^./]*)?\Z")
 
@@ -33,13 +35,7 @@ def decide_register(
                 fix="Register it for the node that is at work, or for none.",
             )
     artifact_id = command.artifact_id or _free_id(state, command)
-    if not ID_PATTERN.match(artifact_id) or artifact_id in RESERVED_ARTIFACT_IDS:
-        raise UsageError(
-            f"{artifact_id!r} cannot be an artifact id.",
-            code="bad_id",
-            rule="PL-4",
-            fix="Use up to 64 letters, digits, dots, dashes or underscores.",
-        )
+    check_id(artifact_id, "an artifact id", RESERVED_ARTIFACT_IDS)
     holder_id = replica.paths.get(command.path)
     if holder_id is not None:
         holder = state.artifacts[holder_id]
@@ -139,12 +135,28 @@ def decide_attach(replica: Replica, command: c.AttachArtifact, context: c.Contex
 
 def decide_quarantine(replica: Replica, node: Node) -> c.Decision:
     """Quarantine what the attempt under way registered; its bytes move out of the way (AR-2)."""
+    artifacts = replica.state.artifacts
+    mine = [
+        name
+        for name in node.artifacts
+        if name in artifacts
+        and artifacts[name].produced_by_node == node.node_id
+        and not _is_relied_on(replica, name)
+    ]
+    return quarantine(
+        replica, node, mine, f"attempt {node.attempts} of {node.node_id} did not pass"
+    )
+
+
+def quarantine(replica: Replica, node: Node, names: Iterable[str], reason: str) -> c.Decision:
+    """One AMENDMENT for each of these artifacts that is current, and the move of its bytes.
+
+    They go to ``artifacts/old/<id>-<attempt>/``, which frees their path for a new id.
+    """
     drafts, moves = [], []
-    for artifact_id in node.artifacts:
-        artifact = replica.state.artifacts.get(artifact_id)
-        if artifact is None or artifact.status != "current":
-            continue
-        if artifact.produced_by_node != node.node_id or _is_relied_on(replica, artifact_id):
+    for artifact_id in names:
+        artifact = replica.state.artifacts[artifact_id]
+        if artifact.status != "current":
             continue
         moved_to = None
         if artifact.integrity.algo != "git":
@@ -157,7 +169,7 @@ def decide_quarantine(replica: Replica, node: Node) -> c.Decision:
             "node": node.node_id,
             "before": {"status": artifact.status, "path": artifact.path},
             "moved_to": moved_to,
-            "reason": f"attempt {node.attempts} of {node.node_id} did not pass",
+            "reason": reason,
         }
         drafts.append(Draft("AMENDMENT", "artifact", artifact_id, payload))
     return c.Decision(tuple(drafts), tuple(moves))

@@ -12,7 +12,7 @@ from perdure.core.decide_artifact import decide_quarantine
 from perdure.core.events import Draft
 from perdure.core.fold import Replica
 from perdure.core.lookup import near, node_of
-from perdure.core.machine import open_deps, retry_budget
+from perdure.core.machine import OBSOLETE, REPLAN, open_deps, retry_budget
 from perdure.core.model import CLOSED_STATES, FAILURE_CLASSES, Node, State, id_key
 from perdure.core.moves import legal_edge, refused, transition
 from perdure.errors import EvidenceError, TransitionError
@@ -47,7 +47,7 @@ def decide_verdict(replica: Replica, node: Node, command: c.MoveNode) -> c.Decis
     if verdict.passed:
         payload = {**common, "artifacts": verdict.artifacts}
         evidence = (*verdict.artifacts, *command.evidence)
-        done = transition(state, node, edge, payload, tuple(dict.fromkeys(evidence)))
+        done = transition(node, edge, payload, tuple(dict.fromkeys(evidence)))
         return c.Decision((done, *_wake_dependents(replica, node)))
     quarantine = decide_quarantine(replica, node)
     attempt: dict[str, Any] = {"diagnosis": verdict.diagnosis, "attempt": node.attempts + 1}
@@ -55,11 +55,11 @@ def decide_verdict(replica: Replica, node: Node, command: c.MoveNode) -> c.Decis
         last = legal_edge(node, "QUARANTINED")
         manifest = {"artifacts": list(node.artifacts), "diagnosis": verdict.diagnosis}
         payload = {**common, **attempt, "manifest": manifest}
-        failed = transition(state, node, last, payload, command.evidence)
+        failed = transition(node, last, payload, command.evidence)
     else:
         again = legal_edge(node, "RETRYABLE")
         payload = {**common, **attempt, "failure_class": "transient-agent"}
-        failed = transition(state, node, again, payload, command.evidence)
+        failed = transition(node, again, payload, command.evidence)
     return c.Decision((*quarantine.drafts, failed), quarantine.moves)
 
 
@@ -72,7 +72,7 @@ def _wake_dependents(replica: Replica, node: Node) -> list[Draft]:
             continue
         edge = legal_edge(dependent, "READY")
         payload = {"deps": list(dependent.deps)}
-        drafts.append(transition(state, dependent, edge, payload, ()))
+        drafts.append(transition(dependent, edge, payload))
     return drafts
 
 
@@ -115,7 +115,7 @@ def decide_fail(replica: Replica, command: c.FailNode, context: c.Context) -> c.
         }
         blocked = legal_edge(node, "BLOCKED")
         ask = _ask(state, node, f"{node.title}: {command.signature}. Put it right, then retry.")
-        drafts = (ask, transition(state, node, blocked, payload, command.evidence))
+        drafts = (ask, transition(node, blocked, payload, command.evidence))
         return c.Decision((*quarantine.drafts, *drafts), quarantine.moves)
     payload = {
         "failure_class": command.failure_class,
@@ -126,7 +126,7 @@ def decide_fail(replica: Replica, command: c.FailNode, context: c.Context) -> c.
     }
     if command.interruption:
         payload["interruption"] = True
-    failed = transition(state, node, edge, payload, command.evidence)
+    failed = transition(node, edge, payload, command.evidence)
     after: list[Draft] = []
     if command.failure_class == "permanent-spec":
         after = _replan(state, node, command, len(quarantine.drafts))
@@ -137,12 +137,17 @@ def decide_fail(replica: Replica, command: c.FailNode, context: c.Context) -> c.
 
 def effect_open(node: Node) -> bool:
     """Whether an external effect (S3) was allowed and nothing proves that it did not happen."""
-    return node.effect == "S3" and node.receipt is None and node.state == "RUNNING"
+    return lacks_receipt(node) and node.state == "RUNNING"
 
 
-def check_effect(node: Node) -> None:
-    """Raise EvidenceError for a claim of completion while an external effect is open."""
-    if effect_open(node):
+def lacks_receipt(node: Node) -> bool:
+    """Whether a node with an external effect (S3) has no receipt for it."""
+    return node.effect == "S3" and node.receipt is None
+
+
+def check_receipt(node: Node) -> None:
+    """Raise EvidenceError for a claim of completion, or a verdict, without the receipt (C-S3)."""
+    if lacks_receipt(node):
         raise EvidenceError(
             f"{node.node_id} has an external effect (S3) and no receipt for it.",
             code="receipt_missing",
@@ -164,7 +169,7 @@ def hold_effect(state: State, node: Node, seen: str) -> tuple[Draft, ...]:
         "wake": f"answer to {ask.payload['question_id']}",
         "signature": seen,
     }
-    return (ask, transition(state, node, legal_edge(node, "BLOCKED"), payload, ()))
+    return (ask, transition(node, legal_edge(node, "BLOCKED"), payload))
 
 
 def decide_receipt(replica: Replica, command: c.RecordReceipt, context: c.Context) -> c.Decision:
@@ -205,12 +210,10 @@ def _replan(state: State, node: Node, command: c.FailNode, before: int) -> list[
         "before": None,
         "after": None,
     }
-    replanned = {"from": "RETRYABLE", "to": "READY", "edge": "N12", "amendment": cited}
-    obsolete = {"from": "READY", "to": "QUARANTINED", "edge": "N13", "replacement": "to be named"}
     return [
         Draft("AMENDMENT", "node", node.node_id, amendment),
-        Draft("STATE_TRANSITION", "node", node.node_id, replanned),
-        Draft("STATE_TRANSITION", "node", node.node_id, obsolete),
+        transition(node, REPLAN, {"amendment": cited}),
+        transition(node, OBSOLETE, {"replacement": "to be named"}),
         _ask(
             state,
             node,
@@ -281,5 +284,5 @@ def decide_retry(replica: Replica, command: c.RetryNode, context: c.Context) -> 
             raise refused(node, edge, f"it waits for {', '.join(waiting[:5])}")
         # The decision in front of it closes the question that holds the node.
         move = {"wake_evidence": command.reason}
-        drafts.append(transition(state, node, edge, move, (command.reason,)))
+        drafts.append(transition(node, edge, move, (command.reason,)))
     return c.Decision(tuple(drafts))

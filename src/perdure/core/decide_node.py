@@ -12,14 +12,15 @@ import msgspec
 from perdure.core import commands as c
 from perdure.core.codec import from_json, to_json
 from perdure.core.decide_artifact import decide_quarantine
-from perdure.core.decide_ending import check_effect, decide_fail, decide_verdict
+from perdure.core.decide_ending import check_receipt, decide_fail, decide_verdict
 from perdure.core.events import Draft
 from perdure.core.fold import Replica
 from perdure.core.frontier import find_cycle
-from perdure.core.lookup import near, node_of
-from perdure.core.machine import Edge, node_edge, open_deps
+from perdure.core.lookup import contract_of, near, node_of
+from perdure.core.machine import START, Edge, open_deps
 from perdure.core.model import (
-    ID_PATTERN,
+    AMENDABLE_STATES,
+    DEAD_STATES,
     NODE_STATES,
     RESERVED_NODE_IDS,
     Node,
@@ -28,14 +29,15 @@ from perdure.core.model import (
     nodes_max,
     title_chars_max,
 )
-from perdure.core.moves import fill_payload, legal_edge, refused, transition
+from perdure.core.moves import fill_payload, legal_edge, refused, task_move, transition
+from perdure.core.naming import check_id
 from perdure.errors import RefusedError, TransitionError, UsageError
 
 
 def decide_add(replica: Replica, command: c.AddNode, context: c.Context) -> c.Decision:
     """One AMENDMENT that extends the graph; a finished task is reopened for it (T09)."""
     state = replica.state
-    check_node_id(command.node_id)
+    check_id(command.node_id, "a node id", RESERVED_NODE_IDS)
     if command.node_id in state.nodes:
         raise RefusedError(
             f"node {command.node_id!r} exists already.",
@@ -44,7 +46,12 @@ def decide_add(replica: Replica, command: c.AddNode, context: c.Context) -> c.De
             fix="Choose a new id; `perdure show` tells what the existing one is.",
         )
     if len(state.nodes) >= nodes_max:
-        raise RefusedError(f"a task holds at most {nodes_max} nodes.", code="limit", rule="D4")
+        raise RefusedError(
+            f"a task holds at most {nodes_max} nodes.",
+            code="limit",
+            rule="D4",
+            fix="Split the work into several tasks.",
+        )
     if not command.title.strip() or len(command.title) > title_chars_max:
         raise UsageError(
             f"a title has 1 to {title_chars_max} characters.",
@@ -72,9 +79,7 @@ def decide_add(replica: Replica, command: c.AddNode, context: c.Context) -> c.De
     if command.successor_of is not None:
         drafts += _repoint(replica, command.successor_of, command.node_id)
     if state.fsm_task in ("INIT", "FINAL_AUDIT"):
-        edge = "T01" if state.fsm_task == "INIT" else "T09"
-        move = {"from": state.fsm_task, "to": "DECOMPOSING", "edge": edge}
-        drafts.insert(0, Draft("STATE_TRANSITION", "task", state.task_id, move))
+        drafts.insert(0, task_move(state.task_id, state.fsm_task, "DECOMPOSING"))
     return c.Decision(tuple(drafts))
 
 
@@ -88,18 +93,6 @@ def _storable(node: Node, changes: Mapping[str, Any]) -> dict[str, Any]:
             f"node {node.node_id} would not be valid: {error}.", code="bad_spec", fix="Correct it."
         ) from None
     return stored
-
-
-def check_node_id(node_id: str) -> None:
-    """Raise UsageError unless this can name a node."""
-    if not ID_PATTERN.match(node_id) or node_id in RESERVED_NODE_IDS:
-        raise UsageError(
-            f"{node_id!r} cannot be a node id.",
-            code="bad_id",
-            rule="PL-4",
-            fix="Use up to 64 letters, digits, dots, dashes or underscores, starting with a"
-            " letter or a digit; 'old' is taken.",
-        )
 
 
 def _check_deps(state: State, node_id: str, deps: tuple[str, ...]) -> None:
@@ -116,7 +109,7 @@ def _check_deps(state: State, node_id: str, deps: tuple[str, ...]) -> None:
 
 def _check_successor(state: State, old_id: str) -> None:
     old = node_of(state, old_id)
-    if old.state not in ("QUARANTINED", "CANCELLED"):
+    if old.state not in DEAD_STATES:
         raise TransitionError(
             f"{old_id} is {old.state}; only a quarantined or cancelled node has successors.",
             rule="N14",
@@ -129,7 +122,7 @@ def _repoint(replica: Replica, old_id: str, new_id: str) -> list[Draft]:
     drafts = []
     for dependent_id in sorted(replica.dependents.get(old_id, ()), key=id_key):
         node = replica.state.nodes[dependent_id]
-        if node.state not in ("PENDING", "READY", "RETRYABLE", "BLOCKED"):
+        if node.state not in AMENDABLE_STATES:
             continue
         deps = [new_id if dep == old_id else dep for dep in node.deps]
         payload = {
@@ -151,7 +144,7 @@ _AMENDABLE: Final = frozenset(
 def decide_amend(replica: Replica, command: c.AmendNode, context: c.Context) -> c.Decision:
     """One AMENDMENT; refused while the node is at work, and once it is closed (TG-1)."""
     node = node_of(replica.state, command.node_id)
-    if node.state not in ("PENDING", "READY", "RETRYABLE", "BLOCKED"):
+    if node.state not in AMENDABLE_STATES:
         raise RefusedError(
             f"the spec of {node.node_id} cannot change: it is {node.state}.",
             code="spec_frozen",
@@ -164,6 +157,7 @@ def decide_amend(replica: Replica, command: c.AmendNode, context: c.Context) -> 
             f"{', '.join(unknown)} cannot be amended.",
             code="unknown_field",
             rule="TG-1",
+            fix=f"Name some of {', '.join(sorted(_AMENDABLE))}.",
             suggestions=near(unknown[0], _AMENDABLE),
         )
     deps = tuple(dict.fromkeys(command.after.get("deps", node.deps)))
@@ -191,7 +185,7 @@ def decide_amend(replica: Replica, command: c.AmendNode, context: c.Context) -> 
         # Another spec is a replan: the node is READY again, by this very amendment.
         cited = f"J-{replica.state.seq + 1}"
         edge = legal_edge(node, "READY")
-        drafts.append(transition(replica.state, node, edge, {"amendment": cited}, (cited,)))
+        drafts.append(transition(node, edge, {"amendment": cited}, (cited,)))
     return c.Decision(tuple(drafts))
 
 
@@ -213,7 +207,7 @@ def decide_move(replica: Replica, command: c.MoveNode, context: c.Context) -> c.
     if to == "DONE" or command.verdict is not None:
         return decide_verdict(replica, node, command)
     edge = legal_edge(node, to)
-    if to == "RETRYABLE" and edge.id == "N04":
+    if edge.id == "N04":
         given = command.payload
         failed = c.FailNode(
             node.node_id,
@@ -224,9 +218,9 @@ def decide_move(replica: Replica, command: c.MoveNode, context: c.Context) -> c.
         )
         return decide_fail(replica, failed, context)
     if edge.id == "N03":
-        check_effect(node)
+        check_receipt(node)
     payload = fill_payload(state, node, edge, command.payload, command.evidence)
-    drafts = [transition(state, node, edge, payload, command.evidence)]
+    drafts = [transition(node, edge, payload, command.evidence)]
     moves: tuple[c.FileMove, ...] = ()
     if edge.id in ("N07", "N08"):
         quarantine = decide_quarantine(replica, node)
@@ -238,7 +232,7 @@ def decide_move(replica: Replica, command: c.MoveNode, context: c.Context) -> c.
 def check_start(state: State, node: Node) -> Edge:
     """The edge by which work on this node may start now; raises TransitionError when it may not."""
     if node.state == "RUNNING":
-        contract = state.contracts.get(node.invocation or "")
+        contract = contract_of(state, node)
         owner = contract.executor.actor if contract is not None else "somebody"
         raise TransitionError(
             f"{node.node_id} is at work already, under {owner} (contract {node.invocation}).",
@@ -246,17 +240,9 @@ def check_start(state: State, node: Node) -> Edge:
             rule="FSN-2",
             fix="`perdure ready` lists what else may start now.",
         )
-    if node.state == "PENDING":
-        ready = legal_edge(node, "READY")
-        refusal = ready.guard(state, node, {})
-        if refusal:
-            raise refused(node, ready, refusal)
-        edge = node_edge("READY", "RUNNING")
-        refusal = edge.guard(state, node, {}) if edge is not None else ""
-        if edge is not None and refusal:
-            raise refused(node, edge, refusal)
-    else:
-        edge = legal_edge(node, "RUNNING")
+    pending = node.state == "PENDING"
+    edges = (legal_edge(node, "READY"), START) if pending else (legal_edge(node, "RUNNING"),)
+    for edge in edges:
         refusal = edge.guard(state, node, {})
         if refusal:
             raise refused(node, edge, refusal)
@@ -266,9 +252,7 @@ def check_start(state: State, node: Node) -> Edge:
             rule="FST-1",
             fix="Run `perdure resume` first.",
         )
-    if edge is None:
-        raise AssertionError("READY to RUNNING is a row of the table")
-    return edge
+    return edges[-1]
 
 
 def _start(state: State, node: Node, command: c.MoveNode) -> tuple[Draft, ...]:
@@ -284,7 +268,7 @@ def _start(state: State, node: Node, command: c.MoveNode) -> tuple[Draft, ...]:
     if node.state == "PENDING":
         ready = legal_edge(node, "READY")
         payload = fill_payload(state, node, ready, {})
-        drafts.append(transition(state, node, ready, payload, ()))
+        drafts.append(transition(node, ready, payload))
     payload = {
         **command.payload,
         "contract": f"contracts/{contract.invocation_id}.json",
@@ -299,7 +283,7 @@ def _start(state: State, node: Node, command: c.MoveNode) -> tuple[Draft, ...]:
     if contract.out_of_order:
         payload["out_of_order"] = contract.out_of_order
     evidence = (payload["contract"], *command.evidence)
-    drafts.append(transition(state, node, edge, payload, evidence))
+    drafts.append(transition(node, edge, payload, evidence))
     return tuple(drafts)
 
 
@@ -323,5 +307,5 @@ def decide_cancel(replica: Replica, command: c.CancelNodes, context: c.Context) 
     for node in nodes:
         edge = legal_edge(node, "CANCELLED")
         payload = {"decision": decision_id, "authority": context.actor, "reason": command.reason}
-        drafts.append(transition(state, node, edge, payload, (decision_id,)))
+        drafts.append(transition(node, edge, payload, (decision_id,)))
     return c.Decision(tuple(drafts))

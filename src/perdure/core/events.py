@@ -2,7 +2,8 @@
 
 Invariants: an event is a fact that was committed; a :class:`Draft` is one that a decision wants
 committed. Reading is tolerant (unknown fields and kinds are kept, missing optional fields have
-defaults); writing is strict (``KINDS`` and ``OPS`` are closed lists).
+defaults); writing is strict: no decision makes an event whose kind and op are not in ``KINDS`` and
+``OPS`` (tests/unit/core/test_decide.py). The fold also reads the ops that only others write.
 """
 
 from typing import Any, Final
@@ -30,12 +31,11 @@ ENTITY_TYPES: Final = frozenset(
 
 OPS: Final = {
     "AMENDMENT": frozenset(
-        {"add_node", "amend_node", "replan", "attach_artifact", "quarantine_artifact",
-         "supersede_artifact", "recover_fragment"}
+        {"add_node", "amend_node", "replan", "attach_artifact", "quarantine_artifact"}
     ),
-    "DECISION": frozenset({"decision", "ask", "answer", "cancel", "method", "retry"}),
+    "DECISION": frozenset({"decision", "ask", "cancel", "retry"}),
     "NOTE": frozenset(
-        {"note", "takeover", "recovered", "handoff", "hint", "out_of_order", "source"}
+        {"note", "takeover", "recovered", "handoff", "hint", "source"}
     ),
 }  # fmt: skip
 """The ``op`` of the kinds that say several things; nothing else is written."""

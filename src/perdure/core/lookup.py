@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from perdure.core.model import Artifact, Node, State, id_key
+from perdure.core.model import ActiveContract, Artifact, Node, State, id_key
 from perdure.errors import NotFoundError, UsageError
 
 near_words_max: Final = 5_000
@@ -38,6 +38,11 @@ def artifact_of(state: State, artifact_id: str) -> Artifact:
             suggestions=near(artifact_id, state.artifacts),
         )
     return artifact
+
+
+def contract_of(state: State, node: Node) -> ActiveContract | None:
+    """The contract in force for a node; None when nobody is at work on it."""
+    return state.contracts.get(node.invocation or "")
 
 
 def complete(typed: str, names: Iterable[str], what: str) -> str:

@@ -54,6 +54,11 @@ def count_states(state: State) -> dict[str, int]:
     return counts
 
 
+def open_nodes(state: State) -> list[str]:
+    """The nodes that are not closed: what the task still waits for."""
+    return [name for name, node in state.nodes.items() if node.state not in CLOSED_STATES]
+
+
 def open_question(state: State, node_id: str) -> str:
     """Id of a question that holds this node, or empty."""
     for question in state.questions.values():
@@ -161,6 +166,10 @@ RC1: Final = Edge(
     "RC1", "DONE", "READY", "its files are gone; recovery only", ("finding",), _always
 )
 
+START: Final = next(edge for edge in NODE_EDGES if edge.id == "N02")
+REPLAN: Final = next(edge for edge in NODE_EDGES if edge.id == "N12")
+OBSOLETE: Final = next(edge for edge in NODE_EDGES if edge.id == "N13")
+
 _by_states: Final = {(edge.source, edge.target): edge for edge in NODE_EDGES}
 _by_source: Final = {
     source: tuple(edge for edge in NODE_EDGES if edge.source == source) for source in NODE_STATES
@@ -219,7 +228,7 @@ def _no_live_contract(state: State) -> str:
 def _nothing_open(state: State) -> str:
     if not state.nodes:
         return "the task has no nodes"
-    left = [node.node_id for node in state.nodes.values() if node.state not in CLOSED_STATES]
+    left = open_nodes(state)
     if left:
         return f"{len(left)} nodes are still open ({', '.join(left[:5])})"
     dead = unreplaced(state)

@@ -37,6 +37,14 @@ RESUME_POLICIES: Final[tuple[str, ...]] = get_args(ResumePolicy)
 EFFECTS: Final[tuple[str, ...]] = get_args(Effect)
 CHECK_METHODS: Final[tuple[str, ...]] = get_args(CheckMethod)
 CLOSED_STATES: Final = frozenset({"DONE", "QUARANTINED", "CANCELLED"})
+DEAD_STATES: Final = frozenset({"QUARANTINED", "CANCELLED"})
+"""Closed without being DONE: such a node may have successors (N14)."""
+AT_WORK_STATES: Final = frozenset({"RUNNING", "VERIFYING"})
+"""An attempt is under way: what lies in the node's scope is its own."""
+AMENDABLE_STATES: Final = frozenset({"PENDING", "READY", "RETRYABLE", "BLOCKED"})
+"""Neither at work nor closed: the spec may change (TG-1)."""
+MECHANICAL_LEVELS: Final = frozenset({"V0", "V1"})
+"""What the runtime's own checks can give; more takes an auditor or a person."""
 
 FORMAT_VERSION: Final = 1
 
@@ -53,7 +61,6 @@ events_per_commit_max: Final = 50_000
 ops_kept_max: Final = 10_000
 frontier_snapshot_max: Final = 40
 nodes_max: Final = 1_000_000
-nesting_depth_max: Final = 3
 
 
 class Record:
@@ -187,9 +194,9 @@ class Node(Record, msgspec.Struct, omit_defaults=True):
     amended_by: tuple[str, ...] = ()
     child_ref: str | None = None
     blocked: dict[str, Any] | None = None
-    """While BLOCKED: reason, wake, question."""
+    """While BLOCKED: reason and wake."""
     invocation: str | None = None
-    """The contract in force, while RUNNING or VERIFYING."""
+    """The newest contract issued; in force (in ``State.contracts``) only while RUNNING."""
     state_ref: str | None = None
     """``J-n`` of the event that made it so."""
     successors: tuple[str, ...] = ()

@@ -1,17 +1,17 @@
-"""Building one move of a node: the edge, its payload, its guard.
+"""Building one move of a node or of the task: the edge, its payload, its guard.
 
-Job: what every decision about a node shares. Invariants: no STATE_TRANSITION of a node is built
-anywhere else; its edge is a row of the table, its payload is complete and its guard has held,
-unless an earlier draft of the same commit makes it hold.
+Job: what every decision and every repair shares. Invariants: no STATE_TRANSITION is built anywhere
+else, and its edge is always a row of the tables; :func:`fill_payload` says whether payload and
+guard hold, and whoever builds a move without it has seen to both.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 from perdure.core.events import Draft
-from perdure.core.machine import Edge, edges_from, missing_payload, node_edge
+from perdure.core.machine import Edge, edges_from, missing_payload, node_edge, task_edge
 from perdure.core.model import Node, State
-from perdure.errors import TransitionError
+from perdure.errors import TransitionError, invariant
 
 
 def legal_edge(node: Node, to: str) -> Edge:
@@ -44,7 +44,7 @@ def fill_payload(
         payload.setdefault("deps", list(node.deps))
     elif edge.id == "N03":
         payload.setdefault("report", evidence[0] if evidence else "claim")
-    elif edge.id in ("N04", "N07"):
+    elif edge.id == "N07":
         payload.setdefault("attempt", node.attempts + 1)
         payload.pop("interruption", None)  # not the caller's to say: it would be no strike
     elif edge.id == "N09" and evidence:
@@ -90,12 +90,16 @@ _FIXES: Final = {
 
 
 def transition(
-    state: State,
-    node: Node,
-    edge: Edge,
-    payload: Mapping[str, Any],
-    evidence: tuple[str, ...],
+    node: Node, edge: Edge, payload: Mapping[str, Any], evidence: tuple[str, ...] = ()
 ) -> Draft:
-    """The event of one move."""
+    """The event of one move; what it says of the edge is the row's, whatever ``payload`` says."""
     move = {"from": edge.source, "to": edge.target, "edge": edge.id}
     return Draft("STATE_TRANSITION", "node", node.node_id, {**move, **payload, **move}, evidence)
+
+
+def task_move(task_id: str, source: str, target: str) -> Draft:
+    """The event of one move of the task. The caller knows that the table has the row."""
+    edge = task_edge(source, target)
+    invariant(edge is not None, f"there is no row from {source} to {target}")
+    payload = {"from": source, "to": target, "edge": edge.id if edge is not None else ""}
+    return Draft("STATE_TRANSITION", "task", task_id, payload)

@@ -10,8 +10,9 @@ import msgspec
 from perdure.core.criteria import render_criterion
 from perdure.core.fold import Replica
 from perdure.core.frontier import frontier
-from perdure.core.machine import edges_from, open_deps
-from perdure.core.model import CLOSED_STATES, Node
+from perdure.core.lookup import contract_of
+from perdure.core.machine import edges_from, open_deps, open_nodes
+from perdure.core.model import Node
 from perdure.core.views import Data, cut, items_max, stuck
 
 brief_chars_max: Final = 1_200
@@ -23,7 +24,7 @@ def next_step(replica: Replica) -> Data:
     state = replica.state
     names = frontier(replica)
     if not names:
-        open_names = [n.node_id for n in state.nodes.values() if n.state not in CLOSED_STATES]
+        open_names = open_nodes(state)
         why = "everything is done" if not open_names else "what is open has to wait"
         return {
             "node": None,
@@ -81,6 +82,6 @@ def _node(replica: Replica, node: Node) -> Data:
     data["dependents"] = list(replica.dependents.get(node.node_id, ()))
     data["can_go_to"] = sorted({edge.target for edge in edges_from(node.state)})
     data["files"] = {name: state.artifacts[name].path for name in node.artifacts}
-    contract = state.contracts.get(node.invocation or "")
+    contract = contract_of(state, node)
     data["contract"] = None if contract is None else msgspec.to_builtins(contract)
     return data

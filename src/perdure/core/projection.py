@@ -15,7 +15,8 @@ import msgspec
 from perdure.core.codec import ChainTip, from_json, to_json
 from perdure.core.fold import Replica
 from perdure.core.frontier import frontier
-from perdure.core.model import CLOSED_STATES, State, frontier_snapshot_max
+from perdure.core.machine import count_states, open_nodes
+from perdure.core.model import Node, State, frontier_snapshot_max
 
 _SUM_KEY: Final = b',"sum":"'
 _SUM_TAIL_BYTES: Final = 27  # ,"sum":"0123456789abcdef"}\n
@@ -104,7 +105,7 @@ def graph_view(state: State) -> dict[str, Any]:
     }
 
 
-def _node_view(node: Any) -> dict[str, Any]:
+def _node_view(node: Node) -> dict[str, Any]:
     view = msgspec.structs.asdict(node)
     view["spec"] = msgspec.structs.asdict(node.spec)
     return view
@@ -118,8 +119,6 @@ def registry_view(state: State) -> dict[str, Any]:
 def checkpoint_view(replica: Replica) -> dict[str, Any]:
     """``checkpoint.json`` (formats.md): a few KB whatever the size of the task."""
     state = replica.state
-    done = sum(node.state == "DONE" for node in state.nodes.values())
-    closed = sum(node.state in CLOSED_STATES for node in state.nodes.values())
     active = list(state.contracts.values())
     return {
         "task_id": state.task_id,
@@ -137,8 +136,8 @@ def checkpoint_view(replica: Replica) -> dict[str, Any]:
         "frontier_snapshot": frontier(replica)[:frontier_snapshot_max],
         "counters": {
             "seq_last": state.seq,
-            "nodes_done": done,
-            "nodes_open": len(state.nodes) - closed,
+            "nodes_done": count_states(state).get("DONE", 0),
+            "nodes_open": len(open_nodes(state)),
             "goal_amendments": state.goal_amendments,
         },
         "budgets": {},

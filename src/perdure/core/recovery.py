@@ -8,14 +8,16 @@ repairs are ordinary events by legal edges, all in one commit.
 
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from perdure.core import commands as c
+from perdure.core.decide_artifact import quarantine
 from perdure.core.decide_ending import decide_fail
 from perdure.core.events import Draft
 from perdure.core.fold import Replica
-from perdure.core.machine import RC1, task_edge
-from perdure.core.model import CLOSED_STATES, NODE_STATES, Node, State
+from perdure.core.machine import RC1, open_nodes, task_edge
+from perdure.core.model import NODE_STATES, Node, State
+from perdure.core.moves import task_move, transition
 
 Repair = Literal["keep", "interrupt", "hold_effect", "verify_again", "reopen", "report"]
 Contract = Literal["live", "dead"]
@@ -113,7 +115,6 @@ class Findings(NamedTuple):
     nodes: Mapping[str, NodeFacts] = {}
     fragments: tuple[Fragment, ...] = ()
     stale_views: tuple[str, ...] = ()
-    unacknowledged_steering: tuple[str, ...] = ()
     moves: tuple[c.FileMove, ...] = ()
     """Moves that a commit ordered and that did not happen."""
 
@@ -175,9 +176,9 @@ def finish_plan(plan: Plan, before: State, planned: Replica) -> tuple[Draft, ...
     drafts = list(plan.drafts)
     moves: list[Draft] = []
     if interrupted and before.fsm_task == "EXECUTING":
-        moves.append(_task_move(before.task_id, "EXECUTING", "RECOVERING"))
+        moves.append(task_move(before.task_id, "EXECUTING", "RECOVERING"))
     elif before.fsm_task == "SUSPENDED":
-        moves.append(_task_move(before.task_id, "SUSPENDED", "RECOVERING"))
+        moves.append(task_move(before.task_id, "SUSPENDED", "RECOVERING"))
     note: list[Draft] = []
     # Suspects alone are told to whoever opens, each time anew, and not journaled each time.
     if plan.repaired or (drafts and len(plan.found) > 1):
@@ -191,9 +192,9 @@ def finish_plan(plan: Plan, before: State, planned: Replica) -> tuple[Draft, ...
     target = _resting_place(planned)
     after = []
     if (interrupted or waiting) and target:
-        after.append(_task_move(before.task_id, "RECOVERING", target))
-    elif before.fsm_task == "FINAL_AUDIT" and _is_open(planned.state):
-        after.append(_task_move(before.task_id, "FINAL_AUDIT", "DECOMPOSING"))
+        after.append(task_move(before.task_id, "RECOVERING", target))
+    elif before.fsm_task == "FINAL_AUDIT" and open_nodes(planned.state):
+        after.append(task_move(before.task_id, "FINAL_AUDIT", "DECOMPOSING"))
     return (*moves, *drafts, *note, *after)
 
 
@@ -202,21 +203,11 @@ def _resting_place(planned: Replica) -> str:
     state = planned.state
     if not state.nodes:
         return "DECOMPOSING"
-    if not _is_open(state):
+    if not open_nodes(state):
         edge = task_edge("RECOVERING", "FINAL_AUDIT")
         return "FINAL_AUDIT" if edge is not None and not edge.guard(state) else ""
     edge = task_edge("RECOVERING", "EXECUTING")
     return "EXECUTING" if edge is not None and not edge.guard(state) else ""
-
-
-def _is_open(state: State) -> bool:
-    return any(node.state not in CLOSED_STATES for node in state.nodes.values())
-
-
-def _task_move(task_id: str, source: str, target: str) -> Draft:
-    edge = task_edge(source, target)
-    payload = {"from": source, "to": target, "edge": edge.id if edge is not None else ""}
-    return Draft("STATE_TRANSITION", "task", task_id, payload)
 
 
 def check_consistency(replica: Replica) -> list[str]:
@@ -275,33 +266,10 @@ def _interrupt(replica: Replica, node: Node, facts: NodeFacts, context: c.Contex
 
 def _reopen(replica: Replica, node: Node, facts: NodeFacts, context: c.Context) -> c.Decision:
     """RC1, and the registrations whose bytes are gone stop counting."""
-    drafts, moves = [], []
-    for artifact_id in node.artifacts:
-        artifact = replica.state.artifacts[artifact_id]
-        if artifact.status != "current":
-            continue
-        moved_to = None
-        if artifact.integrity.algo != "git":
-            name = artifact.path.rpartition("/")[2]
-            moved_to = f"artifacts/old/{artifact_id}-{node.attempts}/{name}"
-            moves.append(c.FileMove(artifact.path, moved_to))
-        payload: dict[str, Any] = {
-            "op": "quarantine_artifact",
-            "target": artifact_id,
-            "node": node.node_id,
-            "before": {"status": artifact.status, "path": artifact.path},
-            "moved_to": moved_to,
-            "reason": "files it was registered with are gone",
-        }
-        drafts.append(Draft("AMENDMENT", "artifact", artifact_id, payload))
-    moved = {
-        "from": "DONE",
-        "to": "READY",
-        "edge": RC1.id,
-        "finding": "; ".join(facts.details),
-    }
-    drafts.append(Draft("STATE_TRANSITION", "node", node.node_id, moved))
-    return c.Decision(tuple(drafts), tuple(moves))
+    reason = "files it was registered with are gone"
+    lost = quarantine(replica, node, node.artifacts, reason)
+    reopened = transition(node, RC1, {"finding": "; ".join(facts.details)})
+    return c.Decision((*lost.drafts, reopened), lost.moves)
 
 
 _REPAIRS: Final = {"interrupt": _interrupt, "hold_effect": _interrupt, "reopen": _reopen}

@@ -1,8 +1,8 @@
 """What people and agents read of a state: plain data, bounded in size.
 
-Job: turn a replica into the answers of ``status`` and ``ready``. Invariants: a
-function of the state alone; texts that others wrote are cut, never interpreted; an answer that an
-agent reads at every step has a ceiling.
+Job: turn a replica into the answers of ``status`` and ``ready``. Invariants: each is a function of
+the state alone; texts that others wrote are cut, never interpreted; an answer that an agent reads
+at every step has a ceiling.
 """
 
 from typing import Any, Final

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from perdure.core.late import LateModule
-from perdure.core.model import ID_PATTERN, op_time_ms
+from perdure.core.model import op_time_ms
+from perdure.core.naming import check_id
 from perdure.errors import HaltError, RefusedError, StorageError, UsageError
 from perdure.runtime.answers import Answer, Args, repeated
 from perdure.runtime.engine import Engine
@@ -54,14 +55,13 @@ def perform(engine: Engine, name: str, args: Args, *, op: str | None = None) -> 
     """
     call = CALLS.get(name)
     if call is None:
-        raise UsageError(f"there is no call {name!r}.", code="unknown_call")
-    if op is not None and not ID_PATTERN.match(op):
         raise UsageError(
-            f"{op!r} cannot be an op id.",
-            code="bad_id",
-            fix="Use up to 64 letters, digits, dots, dashes or underscores.",
+            f"there is no call {name!r}.",
+            code="unknown_call",
+            fix=f"Use one of {', '.join(CALLS)}.",
         )
     if op is not None:
+        check_id(op, "an op id")
         with engine.writing():
             state = engine.replica.state
             seq = state.ops.get(op)

@@ -4,16 +4,13 @@ Job: one function for each call of the table in ``calls``, by the same name. Inv
 names the event that acknowledges it; a refusal has written nothing.
 """
 
-from typing import Final
-
 from perdure.core import commands as c
 from perdure.core.lookup import complete
+from perdure.core.machine import open_nodes
 from perdure.errors import UsageError
 from perdure.runtime.answers import Answer, Args, answer
 from perdure.runtime.engine import Engine
 from perdure.runtime.specs import make_spec
-
-_SETTLED: Final = frozenset({"DONE", "QUARANTINED", "CANCELLED"})
 
 
 def add(engine: Engine, args: Args, op: str | None) -> Answer:
@@ -46,7 +43,7 @@ def cancel(engine: Engine, args: Args, op: str | None) -> Answer:
     with engine.writing():
         nodes = engine.replica.state.nodes
         if args.get("all"):
-            names = [name for name, n in nodes.items() if n.state not in _SETTLED]
+            names = open_nodes(engine.replica.state)
         else:
             names = [complete(str(name), nodes, "node") for name in args.get("nodes") or ()]
         if not names:

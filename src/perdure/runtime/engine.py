@@ -12,22 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from perdure.core.codec import (
-    Damage,
-    encode_commit,
-    timestamp,
-)
+from perdure.core.codec import Damage, encode_commit, timestamp
 from perdure.core.commands import Command, Context, FileMove
 from perdure.core.decide import decide
 from perdure.core.events import Draft, Event
 from perdure.core.model import Policies
 from perdure.core.recovery import Fragment, name_fragment, register_fragment
-from perdure.errors import (
-    HaltError,
-    RefusedError,
-    StorageError,
-    invariant,
-)
+from perdure.errors import HaltError, RefusedError, StorageError, invariant
 from perdure.ports import FileLock
 from perdure.runtime.batching import Batch, Committed, check_no_op_in_batch, check_size
 from perdure.runtime.locking import wait_for_lock
@@ -124,15 +115,20 @@ class Engine(Reader):
             if self._batch is not None:
                 check_no_op_in_batch(op)
                 return self._execute_in_batch(self._batch, command)
-            state = self.replica.state
-            if op is not None and op in state.ops:
-                return Committed(f"J-{state.ops[op]}", (), True)
+            before = self.repeated(op)
+            if before is not None:
+                return before
             decision = decide(self.replica, command, self.context())
             if not decision.drafts:
                 return Committed(decision.answer, (), True)
             events = self.commit(decision.drafts, op=op)
             self.move_files(decision.moves)
             return Committed(events[0].ref, events)
+
+    def repeated(self, op: str | None) -> Committed | None:
+        """The first result of an op id that was committed before; None for a new one."""
+        seq = None if op is None else self.replica.state.ops.get(op)
+        return None if seq is None else Committed(f"J-{seq}", (), True)
 
     def context(self) -> Context:
         """Who asks, and when."""

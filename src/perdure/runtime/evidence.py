@@ -15,12 +15,14 @@ import msgspec
 
 from perdure.core.codec import timestamp
 from perdure.core.commands import FileMove, RegisterArtifact, Verdict
-from perdure.core.model import Integrity, Node, text_digest
+from perdure.core.decide_ending import check_receipt
+from perdure.core.model import AT_WORK_STATES, MECHANICAL_LEVELS, Integrity, Node, text_digest
 from perdure.errors import EvidenceError, PathError, RefusedError, StorageError
 from perdure.runtime.contracts import environment_for
 from perdure.runtime.engine import Engine
 from perdure.runtime.git import find_commit
-from perdure.runtime.integrity import hash_of, judge_artifact
+from perdure.runtime.integrity import judge_artifact
+from perdure.runtime.probe import hash_file
 from perdure.runtime.verify import run_checks
 from perdure.storage.workspace import normal_path, reserved_reason, resolve_inside
 
@@ -63,7 +65,7 @@ def read_back(
         raise PathError(reason, code="path_reserved", fix="Name the file itself, not a link to it.")
     _sync_bytes(engine, real, clean)
     _sync_names(engine, real)
-    value, size_bytes = hash_of(engine, real)
+    value, size_bytes = hash_file(engine.disk, real)
     after = engine.disk.stat(real)
     integrity = Integrity(
         "sha256",
@@ -75,7 +77,7 @@ def read_back(
     invocation = None
     if node_id is not None:
         node = engine.replica.state.nodes.get(node_id)
-        if node is not None and node.state in ("RUNNING", "VERIFYING"):
+        if node is not None and node.state in AT_WORK_STATES:
             invocation = node.invocation
     return RegisterArtifact(artifact_id, clean, kind, integrity, node_id, invocation, supersedes)
 
@@ -166,7 +168,7 @@ def verify_node(engine: Engine, node: Node) -> Verdict:
     Changes nothing. Raises EvidenceError where there is nothing to verify (PD-J1), RefusedError
     where the spec asks for a level that the runtime cannot give (VR-0).
     """
-    if node.verification_level not in ("V0", "V1"):
+    if node.verification_level not in MECHANICAL_LEVELS:
         raise RefusedError(
             f"{node.node_id} asks for {node.verification_level}, and the runtime's own check is"
             " V1: a verdict short of the spec's minimum is not a pass.",
@@ -174,13 +176,7 @@ def verify_node(engine: Engine, node: Node) -> Verdict:
             rule="VR-1",
             fix="Let an auditor or a person judge it, or have the sponsor lower the level.",
         )
-    if node.effect == "S3" and node.receipt is None:
-        raise EvidenceError(
-            f"{node.node_id} has an external effect (S3) and no receipt for it.",
-            code="receipt_missing",
-            rule="C-S3",
-            fix=f"Record the proof first: perdure receipt {node.node_id} --proof WHAT",
-        )
+    check_receipt(node)
     items = [_item_for(engine, name) for name in _current(engine, node)]
     missing = missing_outputs(engine, node)
     if missing or (not items and node.spec.outputs != ()):
@@ -220,12 +216,12 @@ def _current(engine: Engine, node: Node) -> list[str]:
 
 def _item_for(engine: Engine, artifact_id: str) -> dict[str, Any]:
     artifact = engine.replica.state.artifacts[artifact_id]
-    result = judge_artifact(engine, artifact)
+    found = judge_artifact(engine, artifact)
     return {
         "check": "sha256",
         "params": {"artifact": artifact_id, "path": artifact.path},
         "level": "V1",
-        "passed": result.startswith("PASS"),
+        "passed": found.holds,
         "method": "The registered file was read whole and its sha256 compared with the record.",
         "inputs": [
             {
@@ -234,7 +230,7 @@ def _item_for(engine: Engine, artifact_id: str) -> dict[str, Any]:
                 "size_bytes": artifact.integrity.size_bytes,
             }
         ],
-        "detail": result,
+        "detail": found.text,
     }
 
 
@@ -261,14 +257,14 @@ def unfinished_moves(engine: Engine, node_id: str | None = None) -> tuple[FileMo
         if node_id is not None and producer_id != node_id:
             continue
         producer = state.nodes.get(producer_id or "")
-        if producer is not None and producer.state in ("RUNNING", "VERIFYING"):
+        if producer is not None and producer.state in AT_WORK_STATES:
             continue  # what lies there now is of the attempt under way
         if engine.disk.stat(f"{root}/{artifact.path}") is not None:
             continue
         if engine.disk.stat(f"{root}/{origin}") is None:
             continue
         here = msgspec.structs.replace(artifact, path=origin)
-        if judge_artifact(engine, here) == "PASS":
+        if judge_artifact(engine, here).text == "PASS":
             moves.append(FileMove(origin, artifact.path))
     return tuple(moves)
 

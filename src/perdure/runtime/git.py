@@ -17,5 +17,9 @@ def find_commit(repo: str, revision: str) -> str:
     try:
         found = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise EvidenceError(f"git cannot be run: {error}.", code="git_missing") from None
+        raise EvidenceError(
+            f"git cannot be run: {error}.",
+            code="git_missing",
+            fix="Install git, or register a file instead.",
+        ) from None
     return found.stdout.strip() if found.returncode == 0 else ""

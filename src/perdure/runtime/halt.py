@@ -34,9 +34,9 @@ _NODE_FIELDS: Final = frozenset(
 )
 
 
-def _names(given: str | Iterable[str]) -> tuple[str, ...]:
-    """One name or several."""
-    return (given,) if isinstance(given, str) else tuple(given)
+def _names(given: str | Iterable[str] | None) -> tuple[str, ...]:
+    """One name or several, or none."""
+    return (given,) if isinstance(given, str) else tuple(given or ())
 
 
 class HaltRuntime(TaskView):
@@ -211,7 +211,7 @@ class HaltRuntime(TaskView):
         the disk, in this call; refused without evidence (PD-J1), and CheckFailedError, with the
         node left where it is, when a check fails. An illegal move names what is possible.
         """
-        refs = (evidence,) if isinstance(evidence, str) else tuple(evidence or ())
+        refs = _names(evidence)
         if to == "RUNNING":
             started = work.start(self.engine, node_id, payload=payload, evidence=refs)
             return self._event(started, "STATE_TRANSITION", node_id)
@@ -245,8 +245,7 @@ class HaltRuntime(TaskView):
         Files of the declared outputs that are on disk are registered first. Refused (PD-J1), with
         the node left RUNNING, when an output is missing.
         """
-        refs = (evidence,) if isinstance(evidence, str) else tuple(evidence)
-        return work.submit(self.engine, node_id, refs, check=check, op=op)
+        return work.submit(self.engine, node_id, _names(evidence), check=check, op=op)
 
     def check(self, node_id: str, *, op: str | None = None) -> tuple[c.Verdict, Committed | None]:
         """Verify a node from the disk. One that is VERIFYING moves on by the verdict."""
@@ -317,9 +316,7 @@ class HaltRuntime(TaskView):
                 node_id=node_id,
                 supersedes=supersedes,
             )
-            committed = self.engine.execute(command, op=op)
-            held = self.engine.replica.paths.get(command.path)
-            return artifact_of(self.state, held or self._event(committed).entity.id)
+            return self._register(command, op)
 
     def register_commit(
         self, artifact_id: str, revision: str, repo: str, node_id: str, *, op: str | None = None
@@ -327,9 +324,12 @@ class HaltRuntime(TaskView):
         """Register a git commit as an artifact, after git itself has found it in ``repo``."""
         with self.engine.writing():
             command = read_commit(self.engine, revision, repo, artifact_id, node_id)
-            committed = self.engine.execute(command, op=op)
-            held = self.engine.replica.paths.get(command.path)
-            return artifact_of(self.state, held or self._event(committed).entity.id)
+            return self._register(command, op)
+
+    def _register(self, command: c.RegisterArtifact, op: str | None) -> Artifact:
+        committed = self.engine.execute(command, op=op)
+        held = self.engine.replica.paths.get(command.path)
+        return artifact_of(self.state, held or self._event(committed).entity.id)
 
     def attach_artifact(self, node_id: str, artifact_id: str) -> Event:
         """Count a registered artifact among a node's."""

@@ -18,7 +18,7 @@ from perdure.core.projection import read_as_of, seal_snapshot
 from perdure.core.recovery import check_consistency
 from perdure.errors import HaltError, PathError, StorageError
 from perdure.runtime.engine import Engine
-from perdure.runtime.integrity import integrity_walk
+from perdure.runtime.integrity import failures, integrity_walk
 from perdure.storage import spool
 from perdure.storage.journal import Journal
 from perdure.storage.projections import committed_offset, stale_views
@@ -63,9 +63,8 @@ def verify_workspace(engine: Engine) -> Verification:
         for message in check_consistency(replay.replica):
             result.problems.append(Problem("state", "journal.jsonl", message, _RESUME))
         walk = integrity_walk(reader)
-        for name, outcome in walk.items():
-            if not outcome.startswith("PASS"):
-                result.problems.append(Problem("artifact", name, outcome, _ARTIFACT_FIX))
+        for name, text in failures(walk).items():
+            result.problems.append(Problem("artifact", name, text, _ARTIFACT_FIX))
         result.problems += _check_contracts(reader, replay.contracts)
         result.notices += _projections(reader, replay)
         result.checked["artifacts"] = len(walk)

@@ -5,29 +5,39 @@ whatever the disk may do becomes a FAIL that says so.
 """
 
 import posixpath
-from hashlib import sha256
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from perdure.core.late import LateModule
 from perdure.core.model import Artifact
+from perdure.core.recovery import Files
 from perdure.errors import EvidenceError, PathError, StorageError
 from perdure.runtime.engine import Engine
+from perdure.runtime.probe import hash_file
 from perdure.storage.workspace import resolve_inside
 
 _git: Final = LateModule("perdure.runtime.git")
 
 
-def hash_of(engine: Engine, path: str) -> tuple[str, int]:
-    """sha256 and size of a file, read piece by piece."""
-    digest, size_bytes = sha256(), 0
-    for chunk in engine.disk.read_chunks(path):
-        digest.update(chunk)
-        size_bytes += len(chunk)
-    return digest.hexdigest(), size_bytes
+class Finding(NamedTuple):
+    """How one registered artifact stands on the disk."""
+
+    files: Files
+    text: str
+    """``PASS``, ``PASS (weak: ...)`` or ``FAIL: FILES: why``."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is what was registered."""
+        return self.files == "whole"
 
 
-def judge_artifact(engine: Engine, artifact: Artifact, *, quick: bool = False) -> str:
-    """``PASS`` or ``FAIL: why`` for one registered artifact, from the disk.
+def _failed(files: Files, why: str) -> Finding:
+    return Finding(files, f"FAIL: {files}: {why}")
+
+
+def judge_artifact(engine: Engine, artifact: Artifact, *, quick: bool = False) -> Finding:
+    """What the disk says of one registered artifact.
 
     ``quick`` skips the hash of a file whose size and modification time are as they were hashed.
     Raises nothing for what the disk may do: an unreadable file is a FAIL that says so.
@@ -41,40 +51,42 @@ def judge_artifact(engine: Engine, artifact: Artifact, *, quick: bool = False) -
             full = engine.disk.real_path(full)
             stat = engine.disk.stat(full)
         if stat is None:
-            return f"FAIL: missing: {artifact.path}"
+            return _failed("missing", artifact.path)
         known = artifact.integrity
         if stat.size_bytes != known.size_bytes and known.size_bytes >= 0:
-            return (
-                f"FAIL: changed: {artifact.path} has {stat.size_bytes} bytes, not"
-                f" {known.size_bytes}"
-            )
+            size = f"{stat.size_bytes} bytes, not {known.size_bytes}"
+            return _failed("changed", f"{artifact.path} has {size}")
         if quick and known.mtime_ns is not None and stat.mtime_ns == known.mtime_ns:
-            return "PASS"
+            return Finding("whole", "PASS")
         if known.algo != "sha256":
-            return "PASS (weak: size only)"
-        value, _ = hash_of(engine, full)
+            return Finding("whole", "PASS (weak: size only)")
+        value, _ = hash_file(engine.disk, full)
     except (PathError, StorageError) as error:
-        return f"FAIL: unreadable: {artifact.path}: {error.message}"
+        return _failed("unreadable", f"{artifact.path}: {error.message}")
     if value != known.value:
-        return (
-            f"FAIL: changed: {artifact.path} has sha256 {value[:16]}..., not {known.value[:16]}..."
-        )
-    return "PASS"
+        found = f"sha256 {value[:16]}..., not {known.value[:16]}..."
+        return _failed("changed", f"{artifact.path} has {found}")
+    return Finding("whole", "PASS")
 
 
 def integrity_walk(engine: Engine, *, quick: bool = False) -> dict[str, str]:
     """``PASS...`` or ``FAIL...`` for every artifact that is current or superseded."""
     return {
-        name: judge_artifact(engine, artifact, quick=quick)
+        name: judge_artifact(engine, artifact, quick=quick).text
         for name, artifact in engine.replica.state.artifacts.items()
         if artifact.status != "quarantined"
     }
 
 
-def _judge_commit(engine: Engine, artifact: Artifact) -> str:
+def failures(walk: Mapping[str, str]) -> dict[str, str]:
+    """Those of an :func:`integrity_walk` that are not what was registered."""
+    return {name: text for name, text in walk.items() if not text.startswith("PASS")}
+
+
+def _judge_commit(engine: Engine, artifact: Artifact) -> Finding:
     repo = posixpath.join(engine.layout.root, artifact.repo or ".")
     try:
         found = _git.find_commit(repo, artifact.integrity.value)
     except EvidenceError as error:
-        return f"FAIL: unreadable: {error.message}"
-    return "PASS" if found else f"FAIL: missing: {artifact.path} in {repo}"
+        return _failed("unreadable", error.message)
+    return Finding("whole", "PASS") if found else _failed("missing", f"{artifact.path} in {repo}")

@@ -93,7 +93,7 @@ class Probe:
                 yield number, line
             if len(rest) > line_bytes_max:
                 raise CheckFailedError(
-                    f"Line {number + 1} of {path} is longer than {line_bytes_max} bytes."
+                    f"line {number + 1} of {path} is longer than {line_bytes_max} bytes."
                 )
         if rest:
             yield number + 1, rest

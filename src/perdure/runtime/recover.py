@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from perdure.core.codec import Damage, encode_commit, from_json, timestamp, to_json
+from perdure.core.decide_ending import effect_open
 from perdure.core.events import Draft
 from perdure.core.fold import Replica
 from perdure.core.frontier import frontier
-from perdure.core.model import ActiveContract, Node, State
+from perdure.core.lookup import contract_of
+from perdure.core.model import MECHANICAL_LEVELS, ActiveContract, Node, State
 from perdure.core.recovery import (
     Contract,
     Files,
@@ -27,14 +29,14 @@ from perdure.core.recovery import (
     plan_recovery,
 )
 from perdure.errors import CorruptError, EvidenceError, StorageError
-from perdure.ports import ProcessIdentity
+from perdure.ports import ProcessIdentity, is_temp_name
 from perdure.runtime.engine import Engine
 from perdure.runtime.evidence import unfinished_moves, verify_node
-from perdure.runtime.integrity import hash_of, judge_artifact
+from perdure.runtime.integrity import judge_artifact
+from perdure.runtime.probe import hash_file
 from perdure.storage import spool
 from perdure.storage.projections import stale_views
 
-_TEMP_MARK: Final = ".tmp-"
 unfetched_result_s: Final = 3_600.0
 """How long a sender's unfinished message or unfetched answer stays in the drop box."""
 
@@ -115,19 +117,17 @@ def _gather(engine: Engine, takeover: str, take_over_sessions: bool) -> Findings
         stale_views=tuple(
             stale_views(engine.disk, engine.layout, engine.replica, engine.journal.tip)
         ),
-        unacknowledged_steering=tuple(state.steering),
         moves=unfinished_moves(engine),
     )
 
 
 def _facts(engine: Engine, node: Node, take_over_sessions: bool) -> NodeFacts | None:
     """Facts about a node that may need a repair; None when nothing can be wrong with it."""
-    state = engine.replica.state
     if node.state == "RUNNING":
-        contract = state.contracts.get(node.invocation or "")
+        contract = contract_of(engine.replica.state, node)
         life, why = _contract_life(engine, contract, take_over_sessions)
-        effect_open = node.effect == "S3" and node.receipt is None
-        return NodeFacts(contract=life, effect_open=effect_open, details=(why,) if why else ())
+        reasons = (why,) if why else ()
+        return NodeFacts(contract=life, effect_open=effect_open(node), details=reasons)
     if node.state == "DONE":
         files, details = _files(engine, node)
         if files != "whole":
@@ -163,16 +163,12 @@ def _files(engine: Engine, node: Node) -> tuple[Files, tuple[str, ...]]:
         artifact = engine.replica.state.artifacts[name]
         if artifact.status != "current":
             continue
-        result = judge_artifact(engine, artifact, quick=True)
-        if result.startswith("PASS"):
+        found = judge_artifact(engine, artifact, quick=True)
+        if found.holds:
             continue
-        details.append(f"{name} {result}")
-        kind = result.removeprefix("FAIL: ").split(":")[0]
-        found: Files = "missing" if kind == "missing" else "changed"
-        if kind == "unreadable":
-            found = "unreadable"
+        details.append(f"{name} {found.text}")
         if worst in ("whole", "missing"):
-            worst = found
+            worst = found.files
     return worst, tuple(details)
 
 
@@ -194,7 +190,7 @@ def _add_stale_dependents(engine: Engine, nodes: dict[str, NodeFacts]) -> None:
 
 def _verify_again(engine: Engine, node: Node) -> NodeFacts | None:
     """What speaks against a DONE node whose dependencies are gone; None when it stands."""
-    if node.verification_level not in ("V0", "V1"):
+    if node.verification_level not in MECHANICAL_LEVELS:
         return None
     try:
         verdict = verify_node(engine, node)
@@ -219,7 +215,7 @@ def _unrecorded_fragments(engine: Engine) -> tuple[Fragment, ...]:
         if int(parts[2]) > engine.journal.tip.offset if parts[2].isdecimal() else True:
             continue
         try:
-            digest, size_bytes = hash_of(engine, f"{engine.layout.recovered}/{name}")
+            digest, size_bytes = hash_file(engine.disk, f"{engine.layout.recovered}/{name}")
         except StorageError:
             continue  # it stays where it is, and the next recovery picks it up
         fragments.append(Fragment(path, digest, size_bytes, "torn tail, found set aside"))
@@ -281,7 +277,7 @@ def _remove_temp_files(engine: Engine) -> None:
     spool.sweep(engine.disk, layout, engine.world.clock.now() - unfetched_result_s)
     for directory in (layout.root, layout.artifacts, layout.contracts, layout.recovered):
         for name in engine.disk.list_dir(directory):
-            if name.startswith(".") and _TEMP_MARK in name:
+            if is_temp_name(name):
                 engine.disk.unlink(f"{directory}/{name}", durable=False)
 
 

@@ -53,7 +53,11 @@ def _outputs(node_id: str, given: object) -> tuple[str, ...] | None:
     if isinstance(given, str):
         given = () if given == "none" else (given,)
     if not isinstance(given, (list, tuple, set, frozenset)):
-        raise UsageError("outputs is a list of paths, or 'none'.", code="bad_spec")
+        raise UsageError(
+            "outputs is a list of paths, or 'none'.",
+            code="bad_spec",
+            fix="Name the files the node owes, or write none.",
+        )
     outputs = []
     for path in given:
         clean = normal_path(str(path))

@@ -15,7 +15,7 @@ from perdure.core.model import Artifact, Node, State
 from perdure.runtime.engine import Engine
 from perdure.runtime.eventlog import EventLog
 from perdure.runtime.evidence import verify_node
-from perdure.runtime.integrity import integrity_walk, judge_artifact
+from perdure.runtime.integrity import failures, integrity_walk, judge_artifact
 
 
 class TaskView:
@@ -74,13 +74,13 @@ class TaskView:
             "frontier": frontier(self.engine.replica),
             "questions": {name: entry.text for name, entry in state.questions.items()},
             "integrity": walk,
-            "all_integrity_pass": all(result.startswith("PASS") for result in walk.values()),
+            "all_integrity_pass": not failures(walk),
             "next_hint": state.next_hint,
         }
 
     def verify_artifact(self, artifact_id: str) -> bool:
         """Whether the artifact's bytes on disk are the registered ones; reads them all."""
-        return judge_artifact(self.engine, artifact_of(self.state, artifact_id)).startswith("PASS")
+        return judge_artifact(self.engine, artifact_of(self.state, artifact_id)).holds
 
     def integrity_walk(self, *, quick: bool = False) -> dict[str, str]:
         """``PASS...`` or ``FAIL...`` for each artifact that is not quarantined.

@@ -23,10 +23,8 @@ from perdure.core.model import CheckMethod, Criterion, VerificationLevel
 from perdure.errors import CheckFailedError, PathError, StorageError, UsageError
 from perdure.ports import Disk
 from perdure.runtime.file_glob import matching_files
-from perdure.runtime.probe import Probe, hash_file
+from perdure.runtime.probe import Probe
 from perdure.runtime.script import run_script
-
-__all__ = ["CheckResult", "all_passed", "hash_file", "run_checks"]
 
 # Limits.
 detail_chars_max: Final = 2_000
@@ -93,11 +91,6 @@ def run_checks(
         )
         for criterion in criteria
     ]
-
-
-def all_passed(results: Sequence[CheckResult]) -> bool:
-    """The verdict: at least one check, and every one of them passed."""
-    return bool(results) and all(result.passed for result in results)
 
 
 def _run_check(probe: Probe, criterion: Criterion) -> CheckResult:
@@ -225,18 +218,18 @@ def _schema_errors(schema: object) -> Callable[[Any], list[str]]:
     import referencing
 
     if not isinstance(schema, dict):
-        raise CheckFailedError("The schema is not a JSON object.")
+        raise CheckFailedError("the schema is not a JSON object.")
     name = schema.get("$schema", jsonschema.Draft202012Validator.META_SCHEMA["$id"])
     # Without its own default it would take an unknown draft for the newest one.
     no_default: Any = None
     validator_class = jsonschema.validators.validator_for({"$schema": str(name)}, no_default)
     if validator_class is None:
-        raise CheckFailedError(f"The schema's $schema {name!r} is not a draft of JSON Schema.")
+        raise CheckFailedError(f"the schema's $schema {name!r} is not a draft of JSON Schema.")
     try:
         validator_class.check_schema(schema)
     except jsonschema.SchemaError as error:
         raise CheckFailedError(
-            f"The schema is invalid at {error.json_path}: {error.message}"
+            f"the schema is invalid at {error.json_path}: {error.message}"
         ) from None
     validator = validator_class(schema, registry=referencing.Registry())
 
@@ -245,9 +238,9 @@ def _schema_errors(schema: object) -> Callable[[Any], list[str]]:
             found = islice(validator.iter_errors(document), findings_max + 1)
             return [f"{error.json_path}: {error.message[:finding_chars_max]}" for error in found]
         except referencing.exceptions.Unresolvable as error:
-            raise CheckFailedError(f"The schema refers to {error.ref!r}, which it lacks.") from None
+            raise CheckFailedError(f"the schema refers to {error.ref!r}, which it lacks.") from None
         except (re.error, RecursionError) as error:
-            raise CheckFailedError(f"The schema cannot be applied: {error}.") from None
+            raise CheckFailedError(f"the schema cannot be applied: {error}.") from None
 
     return errors_of
 
@@ -258,7 +251,7 @@ def _check_matches(probe: Probe, params: dict[str, Any]) -> tuple[bool, str]:
     text = probe.read(path, matched_file_bytes_max).decode("utf-8", "replace")
     found = pattern.search(text)
     if found is None:
-        return False, f"Nothing in {path} matches."
+        return False, f"nothing in {path} matches."
     line = text.count("\n", 0, found.start()) + 1
     return True, f"{path} matches on line {line}: {found[0][:finding_chars_max]!r}."
 
@@ -295,7 +288,7 @@ def _check_script(probe: Probe, params: dict[str, Any]) -> tuple[bool, str]:
         params["run"], cwd=probe.cwd, environment=probe.environment, timeout_s=limit_s
     )
     if outcome.exit_code is None:
-        return False, f"It could not be started: {outcome.problem}."
+        return False, f"it could not be started: {outcome.problem}."
     if outcome.timed_out:
         found = f"timed out after {limit_s:g} s; its process group was stopped"
     elif outcome.exit_code < 0:
@@ -343,11 +336,11 @@ def _check_units(probe: Probe, params: dict[str, Any]) -> tuple[bool, str]:
 
 
 def _check_audit(_probe: Probe, _params: dict[str, Any]) -> tuple[bool, str]:
-    return False, "Not decided: level V2, by an auditor who is not the producer."
+    return False, "not decided: level V2, by an auditor who is not the producer."
 
 
 def _check_human(_probe: Probe, _params: dict[str, Any]) -> tuple[bool, str]:
-    return False, "Not decided: level V3, by a person or an outside system."
+    return False, "not decided: level V3, by a person or an outside system."
 
 
 def _decoded(data: bytes, name: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from perdure.core import commands as c
-from perdure.core.decide_ending import check_effect
+from perdure.core.decide_ending import check_receipt
 from perdure.core.decide_node import check_start
 from perdure.core.frontier import frontier
 from perdure.core.lookup import node_of
@@ -43,9 +43,9 @@ def start(
     start that is not the first of the frontier is journaled as such, with ``reason``.
     """
     with engine.writing():
-        state = engine.replica.state
-        if op is not None and op in state.ops:
-            return Committed(f"J-{state.ops[op]}", (), True)
+        before, state = engine.repeated(op), engine.replica.state
+        if before is not None:
+            return before
         node = node_of(state, node_id)
         check_start(state, node)
         out_of_order = ""
@@ -167,10 +167,10 @@ def submit(
     A crash between the two leaves VERIFYING, from where the next submit or check goes on.
     """
     with engine.writing():
-        state = engine.replica.state
-        if op is not None and op in state.ops:
-            return Committed(f"J-{state.ops[op]}", (), True)
-        node = node_of(state, node_id)
+        before = engine.repeated(op)
+        if before is not None:
+            return before
+        node = node_of(engine.replica.state, node_id)
         claimed = None
         if node.state != "VERIFYING":
             if node.state != "RUNNING":
@@ -189,7 +189,7 @@ def submit(
 
 def _claim(engine: Engine, node: Node, evidence: tuple[str, ...], *, op: str | None) -> Committed:
     resolve_refs(engine, node, evidence)
-    check_effect(node)
+    check_receipt(node)
     with engine.batch(op=op):
         missing = register_outputs(engine, node)
         if missing or (not node.artifacts and node.spec.outputs is None):
@@ -209,7 +209,7 @@ def conclude_or_fail(
     """Verify a node that is VERIFYING and commit N06, N07 or N08 by the verdict."""
     judged = msgspec.structs.replace(node)  # the original may change meanwhile
     verdict = verify_node(engine, judged)
-    return verdict, _commit_verdict(engine, judged, verdict, op=op)
+    return verdict, commit_verdict(engine, judged, verdict, op=op)
 
 
 def conclude(engine: Engine, node_id: str, evidence: tuple[str, ...]) -> Committed:
@@ -231,10 +231,10 @@ def conclude(engine: Engine, node_id: str, evidence: tuple[str, ...]) -> Committ
             rule="N06",
             fix=f"Correct it, then `perdure check {node_id}`, or fail the attempt.",
         )
-    return _commit_verdict(engine, node, verdict, evidence)
+    return commit_verdict(engine, node, verdict, evidence)
 
 
-def _commit_verdict(
+def commit_verdict(
     engine: Engine,
     judged: Node,
     verdict: c.Verdict,
@@ -242,7 +242,7 @@ def _commit_verdict(
     *,
     op: str | None = None,
 ) -> Committed:
-    """Commit a verdict on the node as it was when the checks began.
+    """Commit N06, N07 or N08 by a verdict on the node as it was when the checks began.
 
     Checks may take long, so nobody is locked out meanwhile; if somebody settled the node in that
     time, their word stands and this verdict is refused.

@@ -152,7 +152,7 @@ class Children:
             answer = b""
         if not answer:
             raise StorageError(
-                f"The processes of the self-test cannot be started with {sys.executable}.",
+                f"the processes of the self-test cannot be started with {sys.executable}.",
                 code="no_processes",
                 fix="See what it says on standard error; check that this Python runs perdure.",
             )

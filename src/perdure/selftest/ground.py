@@ -133,7 +133,7 @@ def check_lock(path: str, children: Children) -> None:
         return
     why = "two processes got the same lock" if second[:1] == ["taken"] else f"{told or 'no answer'}"
     raise StorageError(
-        f"Locks do not work on {os.path.dirname(os.path.dirname(path))}: {why}.",
+        f"locks do not work on {os.path.dirname(os.path.dirname(path))}: {why}.",
         code="no_locks",
         fix="Keep workspaces on a local disk, or mount this one with locks.",
     )

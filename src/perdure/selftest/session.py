@@ -54,7 +54,7 @@ def run_selftest(
     """
     if not hasattr(os, "fork"):
         raise UsageError(
-            "The self-test kills and stops processes, which this system has no signals for.",
+            "the self-test kills and stops processes, which this system has no signals for.",
             code="unsupported",
             fix="Run it on Linux or macOS, on the same kind of disk.",
         )

@@ -15,12 +15,12 @@ from perdure.core import views
 from perdure.core.events import Event
 from perdure.core.late import LateModule
 from perdure.core.lookup import complete
-from perdure.core.model import CLOSED_STATES
+from perdure.core.machine import open_nodes
 from perdure.errors import HaltError, LeaseHeldError, NotFoundError, RefusedError
 from perdure.runtime import calls
 from perdure.runtime.engine import Engine
 from perdure.runtime.eventlog import EventLog, tail_events
-from perdure.runtime.integrity import integrity_walk
+from perdure.runtime.integrity import failures, integrity_walk
 from perdure.runtime.world import World, real_world
 from perdure.storage import spool
 from perdure.storage.workspace import find_project, find_workspace, is_workspace, set_current
@@ -96,8 +96,7 @@ class Service:
         """Where the task stands. ``nodes`` is cut at ``limit``; ``counts`` never is."""
         engine = self._reader()
         data = views.status(engine.replica, limit=limit)
-        walk = integrity_walk(engine, quick=True)
-        data["integrity"] = {name: text for name, text in walk.items() if text[:4] != "PASS"}
+        data["integrity"] = failures(integrity_walk(engine, quick=True))
         data["all_integrity_pass"] = not data["integrity"]
         data["workspace"] = self.workspace
         standing, lease = engine.lease_file.standing()
@@ -221,10 +220,10 @@ class Service:
         runtime = _halt.HaltRuntime.resume(self.workspace, actor=self.actor, world=self.world)
         try:
             data: Data = _recover.summary(runtime.engine, runtime.recovered)
-            nodes = runtime.state.nodes.values()
-            closed = all(node.state in CLOSED_STATES for node in nodes)
-            data["fsm_task"] = runtime.state.fsm_task
-            data["questions"] = {q.question_id: q.text for q in runtime.state.questions.values()}
+            state = runtime.state
+            finished = bool(state.nodes) and not open_nodes(state)
+            data["fsm_task"] = state.fsm_task
+            data["questions"] = {q.question_id: q.text for q in state.questions.values()}
         finally:
             runtime.close()
         if data["suspects"]:
@@ -232,7 +231,7 @@ class Service:
         elif data["frontier"]:
             code = 0
         else:
-            code = 11 if closed and nodes else 10
+            code = 11 if finished else 10
         data["exit_code"] = code
         return data
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Final, Literal
 
 from perdure.errors import StorageError
-from perdure.ports import FileStat
+from perdure.ports import TEMP_MARK, FileStat
 from perdure.storage.filelock import RealFileLock
 
 if sys.platform == "darwin":
@@ -359,7 +359,7 @@ def _create_beside(path: str) -> tuple[int, str]:
     folder, name = os.path.split(path)
     mode = _mode_of(path)
     for _ in range(temp_names_max):
-        temp = os.path.join(folder, f".{name}.tmp-{os.getpid()}-{next(_temp_numbers)}")
+        temp = os.path.join(folder, f".{name}{TEMP_MARK}{os.getpid()}-{next(_temp_numbers)}")
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS
             descriptor = os.open(temp, flags, _FILE_MODE if mode is None else mode)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from perdure.core.codec import EMPTY_TIP, ChainTip, Commit, Damage, Scan, judge_tail, proves
 from perdure.core.events import Event
-from perdure.errors import CorruptError, NotFoundError, StorageError
+from perdure.errors import CorruptError, NotFoundError
 from perdure.ports import AppendFile, Disk
 from perdure.storage.workspace import Layout
 
@@ -140,7 +140,7 @@ class Journal:
         medium, and a later sync would skip them: a hole before committed lines. Nothing is
         written when this object itself made the commit durable.
         """
-        if self._durable is self.tip:
+        if self.is_durable:
             return
         start = self._commit_start
         if self.tip.offset > start:
@@ -186,18 +186,6 @@ def corrupt(path: str, damage: Damage) -> CorruptError:
         " This line had been committed, so it is not repaired silently.",
         fix="Put the journal back from a copy; the lines before this one are whole.",
     )
-
-
-def read_events(disk: Disk, path: str, fold: Fold) -> tuple[Scan, Damage | None]:
-    """Read a whole journal from its first byte; memory stays at one commit."""
-    scan = Scan()
-    try:
-        for events in scan.commits(disk.read_chunks(path)):
-            fold(events)
-    except StorageError:
-        scan.damage = scan.damage or Damage(scan.tip.seq + 1, scan.tip.offset, "it cannot be read")
-        raise
-    return scan, scan.damage
 
 
 def absent(disk: Disk, layout: Layout) -> CorruptError | NotFoundError:

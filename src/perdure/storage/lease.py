@@ -19,7 +19,8 @@ from perdure.errors import FencedError, LeaseHeldError, StorageError, invariant
 from perdure.ports import Clock, Disk, FileStat, Processes, ProcessIdentity, ProcessState
 
 Standing = Literal["free", "released", "damaged", "ours", "dead", "stopped", "expired", "held"]
-"""``free``: no file. ``ours``: this process has it. ``dead``: the holder is provably gone.
+"""``free``: no file. ``released``: given back. ``damaged``: the file says nothing, so it binds
+nobody. ``ours``: this process has it. ``dead``: the holder is provably gone.
 ``stopped``: stopped by job control, and past its expiry. ``expired``: of another host, and past
 its expiry. ``held``: everything else, so nobody may take it."""
 
@@ -57,7 +58,7 @@ class Acquired(NamedTuple):
 
     lease: Lease
     took_over: str | None
-    """The observation, as a sentence for the takeover NOTE; None after a clean release."""
+    """The observation, as the takeover NOTE tells it; None after a clean release."""
 
 
 class LeaseFile:
@@ -118,7 +119,7 @@ class LeaseFile:
             if standing != "released":
                 took_over = self._observation(standing, old)
         elif exists:
-            took_over = "The lease file was empty or damaged, so it bound nobody."
+            took_over = "the lease file was empty or damaged, so it bound nobody"
         me = self._processes.me()
         now = self._clock.now()
         self._ttl_s = ttl_s
@@ -178,7 +179,7 @@ class LeaseFile:
         lease = self.read()
         now = "nobody has the lease" if lease is None or lease.released else f"now {_who(lease)}"
         return FencedError(
-            f"Epoch {epoch} is over: {now}.",
+            f"epoch {epoch} is over: {now}.",
             fix="Open the workspace again; what was committed is kept.",
         )
 
@@ -219,7 +220,7 @@ class LeaseFile:
             why = "its machine has been restarted since"
         else:
             why = "no process of that pid and start time runs any more"
-        return f"Took over the lease of {_who(old)}: {why}."
+        return f"the lease of {_who(old)} was taken over: {why}"
 
     def _held(self, lease: Lease, state: ProcessState) -> LeaseHeldError:
         until = _utc(lease.expires_at)
@@ -228,7 +229,7 @@ class LeaseFile:
             "unknown": f"that process cannot be seen from here and keeps it until {until}",
         }.get(state, "that process is alive")
         return LeaseHeldError(
-            f"The lease is held by {_who(lease)}; {seen}.",
+            f"the lease is held by {_who(lease)}; {seen}.",
             fix=f"Wait until it ends, or stop process {lease.pid} on {lease.host}, then run this "
             "again. Commands that only write a message need not wait: they leave it in "
             "steering/spool/ for the holder.",

@@ -13,7 +13,7 @@ import msgspec
 
 from perdure.core.model import ID_PATTERN, event_bytes_max
 from perdure.errors import StorageError, UsageError
-from perdure.ports import Disk
+from perdure.ports import Disk, is_temp_name
 from perdure.storage.workspace import Layout
 
 mtime_grain_s: Final = 0.05
@@ -21,7 +21,6 @@ mtime_grain_s: Final = 0.05
 
 _MESSAGE: Final = ".json"
 _RESULT: Final = ".result.json"
-_IN_THE_MAKING: Final = ".tmp-"
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -67,7 +66,7 @@ def drop(disk: Disk, layout: Layout, message: Message) -> None:
     data = msgspec.json.encode(message)
     if len(data) > event_bytes_max:
         raise UsageError(
-            f"The message has {len(data)} bytes; {event_bytes_max} is the most.",
+            f"the message has {len(data)} bytes; {event_bytes_max} is the most.",
             fix="Put the content into a file of the workspace and name that.",
         )
     disk.make_dirs(layout.spool)
@@ -132,7 +131,7 @@ def sweep(disk: Disk, layout: Layout, before: float) -> int:
     """
     count = 0
     for name in disk.list_dir(layout.spool):
-        if name.endswith(_RESULT) or (name.startswith(".") and _IN_THE_MAKING in name):
+        if name.endswith(_RESULT) or is_temp_name(name):
             seen = disk.stat(f"{layout.spool}/{name}")
             if seen is not None and seen.mtime_ns < before * 1e9:
                 disk.unlink(f"{layout.spool}/{name}", durable=False)

@@ -12,13 +12,15 @@ import re
 from typing import Final
 
 from perdure.core.model import ID_PATTERN
+from perdure.core.naming import canonical_path, path_problem
 from perdure.errors import NotFoundError, PathError, StorageError, UsageError
 from perdure.ports import Disk
 
 _SCRATCH: Final = "tmp"
-_DRIVE: Final = re.compile(r"[A-Za-z]:")
 _OUR_TEMP_FILE: Final = re.compile(r"\..+\.tmp-[0-9]+-[0-9]+\Z")
-_RELATIVE_FIX: Final = "Name it relative to the workspace, such as artifacts/NODE/report.md."
+_RELATIVE_FIX: Final = (
+    "Name it relative to the workspace, with forward slashes, such as artifacts/NODE/report.md."
+)
 _RESERVED_DIRECTORIES: Final = frozenset(
     {"contracts", "docs", "instances", "sops", "steering", _SCRATCH}
 )
@@ -33,7 +35,11 @@ class Layout:
 
     def __init__(self, root: str) -> None:
         if not os.path.isabs(root):
-            raise UsageError(f"The workspace {root!r} is not an absolute path.", rule="PL-4")
+            raise UsageError(
+                f"the workspace {root!r} is not an absolute path.",
+                rule="PL-4",
+                fix="Name it from the root of the file system.",
+            )
         self.root = root.rstrip("/") or "/"
 
     @property
@@ -77,39 +83,14 @@ class Layout:
         return f"{self.root}/artifacts/registry.json"
 
     @property
-    def artifacts_old(self) -> str:
-        """Superseded and quarantined bytes."""
-        return f"{self.root}/artifacts/old"
-
-    @property
     def contracts(self) -> str:
         """The work orders, durable before the event that cites them."""
         return f"{self.root}/contracts"
 
     @property
-    def steering(self) -> str:
-        """What people said: the inbox view and the drop box."""
-        return f"{self.root}/steering"
-
-    @property
     def spool(self) -> str:
         """The drop box for commands while a coordinator holds the lease."""
         return f"{self.root}/steering/spool"
-
-    @property
-    def sops(self) -> str:
-        """The SOP cards in use."""
-        return f"{self.root}/sops"
-
-    @property
-    def instances(self) -> str:
-        """Nested tasks, each a workspace of its own."""
-        return f"{self.root}/instances"
-
-    @property
-    def docs(self) -> str:
-        """Views for people."""
-        return f"{self.root}/docs"
 
     @property
     def tmp(self) -> str:
@@ -160,27 +141,12 @@ def _part(name: str) -> str:
 def normal_path(path: str) -> str:
     """The path without ``.`` and empty parts; PathError (PL-4) when it cannot be in a workspace.
 
-    Refused by its text alone: empty, absolute, with a drive letter, with a backslash or NUL, with
-    any ``..`` (also one that would stay inside: after a symbolic link it may not), not UTF-8.
+    Judged by its text alone, as ``core.naming.path_problem`` says.
     """
-    if path.startswith("/") or _DRIVE.match(path):
-        raise PathError(f"The path {path!r} is absolute.", fix=_RELATIVE_FIX)
-    if "\\" in path or "\0" in path:
-        raise PathError(
-            f"The path {path!r} holds a backslash or NUL.", fix="Separate the parts with /."
-        )
-    parts = [part for part in path.split("/") if part not in {"", "."}]
-    if ".." in parts:
-        raise PathError(f"The path {path!r} climbs with '..'.", fix=_RELATIVE_FIX)
-    if not parts:
-        raise PathError(f"The path {path!r} names no file.", fix=_RELATIVE_FIX)
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        raise PathError(
-            f"The path {path!r} is not UTF-8.", fix="Rename the file so that its name is."
-        ) from None
-    return "/".join(parts)
+    problem = path_problem(path)
+    if problem:
+        raise PathError(f"the path {path!r} {problem}.", fix=_RELATIVE_FIX)
+    return canonical_path(path)
 
 
 def resolve_inside(disk: Disk, root: str, path: str) -> str:
@@ -192,13 +158,13 @@ def resolve_inside(disk: Disk, root: str, path: str) -> str:
     """
     if path.startswith(f"{root}/"):
         raise PathError(
-            f"The path {path!r} is absolute.", fix=f"Write {path[len(root) + 1 :]!r} instead."
+            f"the path {path!r} is absolute.", fix=f"Write {path[len(root) + 1 :]!r} instead."
         )
     target = f"{root.rstrip('/')}/{normal_path(path)}"
     real_root, real_target = disk.real_path(root), disk.real_path(target)
     if real_target != real_root and not real_target.startswith(os.path.join(real_root, "")):
         raise PathError(
-            f"The path {path!r} leaves the workspace through a symbolic link, to {real_target}.",
+            f"the path {path!r} leaves the workspace through a symbolic link, to {real_target}.",
             fix="Put the file itself into the workspace.",
         )
     return target

@@ -72,6 +72,10 @@ class SimDisk:
         """SIGKILL for this process, now: its locks are free, and every later call is Killed."""
         self._calls.die()
 
+    def kill_after(self, steps: int) -> None:
+        """SIGKILL after so many more changes or syncs of this process, whatever was said before."""
+        self._calls.die_after(steps)
+
     def at_end(self, tell: Callable[[], object]) -> None:
         """Call ``tell`` when this process dies; at once when it is dead already."""
         self._calls.at_end(tell)

@@ -141,6 +141,12 @@ class SystemCalls:
         for tell in self._at_end:
             tell()
 
+    def die_after(self, steps: int) -> None:
+        """End the process after so many more steps; at once for none."""
+        self._cut_after, self._torn_bytes = len(self.log) + steps, None
+        if not steps:
+            self.die()
+
     def look(self, kind: OpKind, path: str) -> None:
         """Before every reading call: is the process alive, and does this one fail?"""
         self.check()

@@ -150,7 +150,7 @@ FRAGMENT = Fragment("tmp/recovered/journal-tail-9-aaaa.bin", "a" * 64, 7, "torn 
 
 
 @pytest.mark.parametrize("files", FILES)
-@pytest.mark.parametrize("takeover", ["", "Took over the lease of a:b."])
+@pytest.mark.parametrize("takeover", ["", "the lease of a:b was taken over"])
 @pytest.mark.parametrize("fragments", [(), (FRAGMENT,)])
 def test_after_the_repairs_there_is_nothing_left_to_do(
     files: Files, takeover: str, fragments: tuple[Fragment, ...]

@@ -95,3 +95,22 @@ def test_where_nothing_was_there_is_nothing_to_miss(
     with pytest.raises(HaltError) as caught:
         look(Service(f"{workspace}/elsewhere", actor="sponsor:ada"))
     assert (caught.value.code, caught.value.exit_code) == ("no_workspace", 3)
+
+
+@pytest.mark.parametrize("changed", [b'{"goal":"another"}', None])
+def test_contract_that_was_changed_or_lost_is_named(
+    machine: Machine, changed: bytes | None
+) -> None:
+    machine.boot_process()
+    runtime = machine.open()
+    runtime.add_node("N1", "the only one")
+    runtime.start("N1")
+    path = f"contracts/{runtime.node('N1').invocation}.json"
+    runtime.close()
+    assert service(machine).verify()["ok"]
+    if changed is None:
+        os.unlink(f"{machine.root}/{path}")
+    else:
+        machine.write(path, changed)
+    (problem,) = service(machine).verify()["problems"]
+    assert (problem["what"], problem["where"]) == ("contract", path)

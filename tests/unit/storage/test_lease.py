@@ -219,7 +219,7 @@ def test_second_object_of_the_same_process_supersedes_the_first(
     assert not first.is_current(old.epoch)
     assert second.is_current(new.epoch)
     assert "epoch 2" in first.fenced(old.epoch).message
-    with pytest.raises(FencedError, match="Epoch 1 is over"):
+    with pytest.raises(FencedError, match="epoch 1 is over"):
         first.renew(old)
     first.release(old)
     assert second.is_current(new.epoch), "the superseded one must not release its successor"

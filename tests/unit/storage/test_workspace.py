@@ -42,11 +42,7 @@ def test_layout_is_the_tree_of_the_protocol() -> None:
     assert at.task_graph == "/w/task-graph.json"
     assert at.checkpoint == "/w/checkpoint.json"
     assert (at.artifacts, at.registry) == ("/w/artifacts", "/w/artifacts/registry.json")
-    assert at.artifacts_old == "/w/artifacts/old"
-    assert (at.steering, at.spool) == ("/w/steering", "/w/steering/spool")
-    assert [at.contracts, at.sops, at.instances, at.docs] == [
-        "/w/contracts", "/w/sops", "/w/instances", "/w/docs",
-    ]  # fmt: skip
+    assert (at.spool, at.contracts) == ("/w/steering/spool", "/w/contracts")
     assert [at.tmp, at.recovered, at.logs, at.runs] == [
         "/w/tmp", "/w/tmp/recovered", "/w/tmp/logs", "/w/tmp/run",
     ]  # fmt: skip

@@ -204,3 +204,13 @@ def test_reading_can_fail_too(disk: SimDisk) -> None:
             call()
         call()
     assert disk.log == []
+
+
+def test_a_process_can_be_given_some_more_steps(disk: SimDisk) -> None:
+    disk.kill_after(2)
+    with pytest.raises(Killed):
+        disk.replace("/w/f", b"abc", durable=True)
+    assert kinds(disk) == ["create", "write"]
+    other = disk.survive_kill()
+    other.kill_after(0)
+    assert other.is_dead
