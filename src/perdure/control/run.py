@@ -10,11 +10,11 @@ before its node is run again. It never kills work that is within its time limit.
 import contextlib
 import os
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
 import msgspec
 
+from perdure.control.claims import ClaimChecks
 from perdure.control.executor import RunningCommand, start_command, wait_for_commands
 from perdure.control.graph import GraphChange, align_graph
 from perdure.control.orphans import discard_records, find_orphans, stop_orphans
@@ -26,11 +26,16 @@ from perdure.core import commands as c
 from perdure.core.frontier import frontier
 from perdure.core.machine import count_states
 from perdure.core.model import CLOSED_STATES, MECHANICAL_LEVELS, Node
-from perdure.errors import EvidenceError, RefusedError, TransitionError
+from perdure.errors import (
+    BusyError,
+    CorruptError,
+    HaltError,
+    RefusedError,
+    TransitionError,
+)
 from perdure.runtime import work
 from perdure.runtime.batching import Committed
 from perdure.runtime.contracts import environment_for
-from perdure.runtime.evidence import verify_node
 from perdure.runtime.halt import HaltRuntime
 
 Emit = Callable[[dict[str, Any]], None]
@@ -54,7 +59,6 @@ class RunLoop:
         self._jobs = jobs
         self._emit = emit
         self._slots: dict[str, RunningCommand] = {}
-        self._checks: dict[str, tuple[Node, Future[c.Verdict]]] = {}
         """The claims that are being checked: the node as it was then, and the verdict to come."""
         self._pacing = RetryPacing(self._engine)
         self._pausing: str | None = None
@@ -62,10 +66,12 @@ class RunLoop:
         self._signals_seen = 0
         self._signals_handled = 0
         self._unstoppable: set[str] = set()
+        self._refused: dict[str, str] = {}
+        """Nodes that could not be started in this run, and why."""
         self._wake_r, self._wake_w = os.pipe()
         os.set_blocking(self._wake_r, False)
         os.set_blocking(self._wake_w, False)
-        self._pool = ThreadPoolExecutor(max_workers=max(1, jobs), thread_name_prefix="verify")
+        self._claims = ClaimChecks(self._engine, jobs=jobs, wake=self._wake, emit=emit)
 
     def interrupt(self, number: int) -> None:
         """Ask for a clean stop; asked again, what is at work is killed at once."""
@@ -146,7 +152,7 @@ class RunLoop:
                 self._start_checks()
             if not self._signal and self._pausing is None:
                 self._start_nodes()
-            if not self._slots and not self._checks and not self._is_waiting_to_retry():
+            if not self._slots and not self._claims.waiting and not self._is_waiting_to_retry():
                 return
             self._wait()
 
@@ -168,8 +174,11 @@ class RunLoop:
         self._signals_handled = self._signals_seen
         again = self._signals_seen > 1
         self._emit({"event": "stopping", "signal": self._signal, "at_once": again})
+        grace_s = 0.0 if again else interrupt_grace_s
         for command in self._slots.values():
-            command.stop(f"signal {self._signal}", grace_s=0.0 if again else interrupt_grace_s)
+            command.stop(f"signal {self._signal}", grace_s=grace_s)
+        running = {command.invocation for command in self._slots.values()}
+        self._claims.stop_scripts(running, grace_s=grace_s)
 
     def _ask_pause(self, reason: str, op: str | None) -> Committed:
         """Start nothing more, and suspend when what is at work has ended."""
@@ -193,6 +202,7 @@ class RunLoop:
             if nodes[name].spec.run is not None
             and name not in tainted
             and name not in self._unstoppable
+            and name not in self._refused
             and name not in self._slots
         ]
 
@@ -216,7 +226,19 @@ class RunLoop:
             if trouble:
                 self._emit({"event": "probe_failed", "node": node.node_id, "why": trouble})
                 continue
+            self._start_or_refuse(node)
+
+    def _start_or_refuse(self, node: Node) -> None:
+        """Start a node; what keeps this one from starting must not stop the others (INV-8)."""
+        try:
             self._start(node)
+        except HaltError as error:
+            if not self._engine.is_usable or isinstance(error, BusyError | CorruptError):
+                raise
+            self._refused[node.node_id] = error.message
+            self._emit({"event": "refused", "node": node.node_id, "why": str(error)})
+            if self._runtime.state.nodes[node.node_id].state == "RUNNING":
+                self._runtime.fail(node.node_id, "permanent-resource", error.message[:160])
 
     def _start(self, node: Node) -> None:
         node_id, layout = node.node_id, self._engine.layout
@@ -272,7 +294,9 @@ class RunLoop:
         if ended.how == "exited" and ended.exit_code == 0:
             try:
                 work.submit(self._engine, node.node_id, check=False)
-            except EvidenceError as error:
+            except HaltError as error:
+                if not self._engine.is_usable or isinstance(error, BusyError | CorruptError):
+                    raise
                 signature = f"reported success without proof: {error.message}"
                 self._fail(node, "transient-agent", signature, ended)
             return
@@ -313,32 +337,22 @@ class RunLoop:
     def _start_checks(self) -> None:
         """Verify what has been claimed, also claims that a former run left behind."""
         for node in self._runtime.state.nodes.values():
-            if node.state != "VERIFYING" or node.node_id in self._checks:
-                continue
-            if (
-                node.node_id in self._unstoppable
-                or node.verification_level not in MECHANICAL_LEVELS
-            ):
-                continue
-            judged = msgspec.structs.replace(node)  # the original may change meanwhile
-            future = self._pool.submit(verify_node, self._engine, judged)
-            future.add_done_callback(lambda _: self._wake())
-            self._checks[node.node_id] = judged, future
+            mechanical = node.verification_level in MECHANICAL_LEVELS
+            if node.state == "VERIFYING" and mechanical and node.node_id not in self._unstoppable:
+                self._claims.start(node)
 
     def _collect_checks(self) -> None:
-        for node_id, (judged, future) in list(self._checks.items()):
-            if not future.done():
-                continue
-            del self._checks[node_id]
-            if self._is_settled(judged):
-                continue
-            verdict = self._verdict_of(future)
+        running = {command.invocation for command in self._slots.values()}
+        for judged, verdict in self._claims.collect(running):
+            if self._signal or self._is_settled(judged):
+                continue  # after a signal its script was stopped: the next run verifies again
             try:
                 work.commit_verdict(self._engine, judged, verdict)
             except TransitionError:
                 if self._is_settled(judged):  # by a message that came in with this very commit
                     continue
                 raise
+            node_id = judged.node_id
             if verdict.passed:
                 self._pacing.release(node_id)
                 self._emit_state(node_id, "done", checks=len(verdict.checks))
@@ -348,21 +362,6 @@ class RunLoop:
     def _is_settled(self, judged: Node) -> bool:
         """Whether somebody moved the node while its claim was checked: then their word stands."""
         return self._runtime.state.nodes[judged.node_id].state_ref != judged.state_ref
-
-    def _verdict_of(self, future: "Future[c.Verdict]") -> c.Verdict:
-        try:
-            return future.result()
-        except EvidenceError as error:
-            item = {
-                "check": "exists",
-                "params": {},
-                "level": "V1",
-                "passed": False,
-                "method": "The registered outputs of the node were looked up.",
-                "inputs": [],
-                "detail": error.message,
-            }
-            return c.Verdict(False, "verifier:v1", "V1", (item,), {}, error.message)
 
     # The end
 
@@ -374,7 +373,7 @@ class RunLoop:
                 self._runtime.pause(reason)
         report = conclude_run(
             self._runtime,
-            unstoppable=self._unstoppable,
+            unstoppable=self._unstoppable | set(self._refused),
             paused=self._pausing is not None,
             signal=self._signal,
         )
@@ -390,7 +389,7 @@ class RunLoop:
             if not left:
                 break
             wait_for_commands(left, timeout_s=0.05, clock=self._clock)
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._claims.close()
         os.close(self._wake_r)
         wake, self._wake_w = self._wake_w, -1
         os.close(wake)

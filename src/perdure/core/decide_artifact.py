@@ -88,7 +88,8 @@ def _free_id(state: State, command: c.RegisterArtifact) -> str:
     base = f"A-{command.node_id or 'task'}"[:56]
     if base not in state.artifacts:
         return base
-    number = 2
+    node = state.nodes.get(command.node_id or "")
+    number = max(2, len(node.artifacts) if node is not None else 0)
     while f"{base}-{number}" in state.artifacts:
         number += 1
     return f"{base}-{number}"

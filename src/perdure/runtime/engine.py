@@ -212,7 +212,7 @@ class Engine(Reader):
         check_size(commit)
         try:
             self.journal.append(commit)
-        except StorageError as error:
+        except HaltError as error:
             self._broken = error
             raise
         self.fragments = []
@@ -237,6 +237,11 @@ class Engine(Reader):
             yield
         finally:
             self._depth = 0
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether this object may still commit: no write has failed and nobody closed it."""
+        return self._broken is None and not self._closed
 
     def _check_usable(self) -> None:
         if self._closed:

@@ -38,8 +38,11 @@ def read_back(
     artifact_id: str = "",
     node_id: str | None = None,
     supersedes: str | None = None,
+    synced: set[str] | None = None,
 ) -> RegisterArtifact:
     """Make a file durable, read it back and hash it: the facts of a registration (AR-1).
+
+    ``synced`` is shared by the files of one registration, so that each directory is synced once.
 
     Raises EvidenceError when it is missing or no regular file, PathError when it is not inside the
     workspace or belongs to the runtime.
@@ -64,7 +67,7 @@ def read_back(
     if reason is not None:
         raise PathError(reason, code="path_reserved", fix="Name the file itself, not a link to it.")
     _sync_bytes(engine, real, clean)
-    _sync_names(engine, real)
+    _sync_names(engine, real, synced)
     value, size_bytes = hash_file(engine.disk, real)
     after = engine.disk.stat(real)
     integrity = Integrity(
@@ -109,15 +112,19 @@ def _sync_bytes(engine: Engine, real: str, path: str) -> None:
         disk.unlink(mark, durable=False)
 
 
-def _sync_names(engine: Engine, path: str) -> None:
+def _sync_names(engine: Engine, path: str, synced: set[str] | None) -> None:
     """Make the file's name durable, and that of each directory between it and the workspace.
 
-    Whoever wrote the file may have made the directories and synced none of them.
+    Whoever wrote the file may have made the directories and synced none of them. ``synced`` holds
+    the directories that were synced since all the files of this registration were there.
     """
     root = engine.disk.real_path(engine.layout.root)
     directory = path.rpartition("/")[0]
     while directory.startswith(root):
-        engine.disk.sync_dir(directory)
+        if synced is None or directory not in synced:
+            engine.disk.sync_dir(directory)
+        if synced is not None:
+            synced.add(directory)
         directory = directory.rpartition("/")[0]
 
 
@@ -177,9 +184,9 @@ def verify_node(engine: Engine, node: Node) -> Verdict:
             fix="Let an auditor or a person judge it, or have the sponsor lower the level.",
         )
     check_receipt(node)
-    items = [_item_for(engine, name) for name in _current(engine, node)]
+    names = _current(engine, node)
     missing = missing_outputs(engine, node)
-    if missing or (not items and node.spec.outputs != ()):
+    if missing or (not names and node.spec.outputs != ()):
         what = (
             f"no registered file at {', '.join(missing[:5])}" if missing else "no artifact at all"
         )
@@ -188,23 +195,23 @@ def verify_node(engine: Engine, node: Node) -> Verdict:
             fix=f"Write it and register it: perdure artifact add {node.node_id} PATH",
         )
     criteria = node.spec.acceptance_criteria
+    judged: Sequence[dict[str, Any]] = ()
     if criteria:
-        items += _run_criteria(engine, node)
+        judged = _run_criteria(engine, node)
     elif node.spec.outputs == ():
         raise EvidenceError(
             f"{node.node_id} has neither outputs nor checks, so nothing can show that it is done.",
             fix="Give it an output or an acceptance check, in the task file or by amend_node.",
         )
+    # The files last: a check script may have changed them.
+    items = [*(_item_for(engine, name) for name in names), *judged]
     failed = [item for item in items if not item["passed"]]
     return Verdict(
         passed=not failed,
         verifier="verifier:v1" if node.verification_level == "V1" else engine.actor,
         level=node.verification_level,
         checks=tuple(items),
-        artifacts={
-            name: engine.replica.state.artifacts[name].integrity.value
-            for name in _current(engine, node)
-        },
+        artifacts={name: engine.replica.state.artifacts[name].integrity.value for name in names},
         diagnosis="; ".join(f"{item['check']}: {item['detail']}" for item in failed)[:2_000],
     )
 

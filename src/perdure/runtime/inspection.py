@@ -21,7 +21,7 @@ from perdure.runtime.engine import Engine
 from perdure.runtime.integrity import failures, integrity_walk
 from perdure.storage import spool
 from perdure.storage.journal import Journal
-from perdure.storage.projections import committed_offset, stale_views
+from perdure.storage.projections import committed_offset, projection_bytes, stale_views
 from perdure.storage.workspace import resolve_inside
 
 problems_max: Final = 200
@@ -78,6 +78,7 @@ def verify_workspace(engine: Engine) -> Verification:
     return result
 
 
+_TRUNCATED_FIX: Final = "Put the journal back from a copy."
 _RESUME: Final = "Run `perdure resume`, which repairs what can be repaired."
 _ARTIFACT_FIX: Final = (
     "Put the file back from a copy; or move it away and resume, and its node is done again."
@@ -104,6 +105,15 @@ class _Replay:
         self.replica.state.unchained = self.scan.unchained
         if self.scan.damage is not None:
             self._judge(engine, self.scan.damage)
+            return
+        known = committed_offset(engine.disk, engine.layout)
+        end = engine.disk.stat(path)
+        if known > self.scan.tip.offset and end is not None and end.size_bytes < known:
+            message = (
+                f"line {self.scan.tip.seq + 1}, byte {self.scan.tip.offset}: the journal ends, but"
+                f" events up to byte {known} had been committed"
+            )
+            self.problems.append(Problem("journal", "journal.jsonl", message, _TRUNCATED_FIX))
 
     def _take(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -130,10 +140,7 @@ class _Replay:
 
 
 def _snapshot_seq(engine: Engine) -> int | None:
-    path = engine.layout.snapshot
-    if engine.disk.stat(path) is None:
-        return None
-    as_of = read_as_of(engine.disk.read(path))
+    as_of = read_as_of(projection_bytes(engine.disk, engine.layout.snapshot))
     return as_of.seq if as_of is not None else None
 
 
@@ -159,14 +166,14 @@ def _projections(engine: Engine, replay: _Replay) -> list[Problem]:
     """Projections are never trusted, so one that is wrong is worth a word and no more."""
     notices = []
     layout, disk = engine.layout, engine.disk
-    data = disk.read(layout.snapshot) if disk.stat(layout.snapshot) is not None else b""
+    data = projection_bytes(disk, layout.snapshot)
     if replay.snapshot_bytes is not None and replay.snapshot_bytes != data:
         notices.append(Problem("projection", ".snapshot.json", "is not what the journal says"))
     elif replay.snapshot_bytes is None:
         notices.append(Problem("projection", ".snapshot.json", "is missing or not whole"))
     for name in stale_views(disk, layout, engine.replica, engine.journal.tip):
         path = f"{layout.root}/{name}"
-        seen = read_as_of(disk.read(path)) if disk.stat(path) is not None else None
+        seen = read_as_of(projection_bytes(disk, path))
         if seen is None:
             text = "is missing, torn or edited; it is rebuilt when the task is resumed"
         elif seen.seq < engine.journal.tip.seq:

@@ -31,6 +31,7 @@ def open_for_work(
         missing = absent(engine.disk, engine.layout)
         if start is None or isinstance(missing, CorruptError):
             raise missing
+        decide(engine.replica, start, engine.context())  # refused before anything is made
         engine.disk.make_dirs(engine.layout.root)
     else:
         engine.load()

@@ -16,7 +16,13 @@ from perdure.core.decide_node import check_start
 from perdure.core.frontier import frontier
 from perdure.core.lookup import node_of
 from perdure.core.model import Executor, Node
-from perdure.errors import CheckFailedError, EvidenceError, RefusedError, TransitionError
+from perdure.errors import (
+    CheckFailedError,
+    EvidenceError,
+    RefusedError,
+    StorageError,
+    TransitionError,
+)
 from perdure.runtime.batching import Committed
 from perdure.runtime.contracts import issue_contract
 from perdure.runtime.engine import Engine
@@ -90,17 +96,26 @@ def _check_nothing_to_move(engine: Engine, node: Node) -> None:
 def clear_scope(engine: Engine, node: Node) -> list[str]:
     """Move what earlier attempts left unregistered to ``tmp/recovered``; ledgers stay.
 
-    A truncated output can so never be taken for a complete one. Repeating it after a crash moves
-    the rest.
+    A truncated output can so never be taken for a complete one. Links are moved, not followed; a
+    scope that is no directory any more, or that cannot be walked, is moved as a whole. Repeating
+    it after a crash moves the rest.
     """
     root, disk = engine.layout.root, engine.disk
     scope = f"artifacts/{node.node_id}"
     keep = engine.replica.paths
-    strays = [path for path in _files_below(engine, scope) if path not in keep]
+    stat = disk.stat(f"{root}/{scope}")
+    try:
+        whole = stat is not None and stat.kind != "dir"
+        strays = [path for path in _files_below(engine, scope) if path not in keep]
+    except StorageError:
+        whole = not any(path.startswith(f"{scope}/") for path in keep)
+        if not whole:
+            raise
+    if whole:
+        strays = [scope]
     for path in node.spec.outputs or ():
-        full = resolve_inside(disk, root, path)
-        outside = not path.startswith(f"{scope}/")
-        if outside and path not in keep and disk.stat(full) is not None:
+        outside = not path.startswith(f"{scope}/") and path not in keep
+        if outside and _is_stray(engine, path):
             strays.append(path)
     moved = []
     for path in strays:
@@ -117,9 +132,18 @@ def clear_scope(engine: Engine, node: Node) -> list[str]:
     return moved
 
 
+def _is_stray(engine: Engine, path: str) -> bool:
+    """Whether something lies at an output outside the scope, in a directory of the workspace."""
+    parent = path.rpartition("/")[0]
+    if parent:
+        resolve_inside(engine.disk, engine.layout.root, parent)
+    return engine.disk.stat(f"{engine.layout.root}/{path}") is not None
+
+
 def _files_below(engine: Engine, directory: str) -> list[str]:
     """Workspace-relative paths of all that is not a directory below one; links are not followed."""
-    found, stack = [], [directory]
+    stat = engine.disk.stat(f"{engine.layout.root}/{directory}")
+    found, stack = [], [directory] if stat is not None and stat.kind == "dir" else []
     while stack:
         current = stack.pop()
         for name in engine.disk.list_dir(f"{engine.layout.root}/{current}"):
@@ -143,6 +167,7 @@ def register_outputs(engine: Engine, node: Node) -> list[str]:
         paths = _files_below(engine, f"artifacts/{node.node_id}")
         paths = [path for path in paths if path.rpartition("/")[2] not in _LEDGERS]
     missing = []
+    synced: set[str] = set()
     for path in paths:
         if path in engine.replica.paths:
             continue
@@ -150,7 +175,7 @@ def register_outputs(engine: Engine, node: Node) -> list[str]:
         if engine.disk.stat(engine.disk.real_path(full)) is None:
             missing.append(path)
             continue
-        engine.execute(read_back(engine, path, "output", node_id=node.node_id))
+        engine.execute(read_back(engine, path, "output", node_id=node.node_id, synced=synced))
     return missing
 
 

@@ -163,11 +163,20 @@ class Journal:
         """Write a commit behind ``tip`` and sync it. On return it is acknowledged history.
 
         The caller holds the writer lock and has caught up. On failure StorageError: what is in the
-        file is unknown, and this object refuses everything from then on.
+        file is unknown, and this object refuses everything from then on. CorruptError when somebody
+        who takes no lock wrote to the file at the same time: then the commit does not stand where
+        its chain says, and is not acknowledged.
         """
         if self._file is None:
             self._file = self._disk.open_append(self.path)
         self._file.append(commit.data)
+        if self._file.size() != commit.tip.offset:
+            raise CorruptError(
+                f"{self.path} was written by somebody else while J-{commit.tip.seq} was committed:"
+                f" it does not end at byte {commit.tip.offset}.",
+                code="journal_foreign_write",
+                fix="Find out who writes to it; then `perdure verify` names the line.",
+            )
         self._file.sync()
         self._commit_start = self.tip.offset
         self.tip = self._durable = commit.tip

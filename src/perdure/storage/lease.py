@@ -64,7 +64,9 @@ class Acquired(NamedTuple):
 class LeaseFile:
     """The lease of one workspace, as one coordinator sees it."""
 
-    __slots__ = ("_clock", "_disk", "_epoch", "_path", "_processes", "_seen", "_ttl_s")
+    __slots__ = (
+        "_bound", "_clock", "_disk", "_epoch", "_own", "_path", "_processes", "_seen", "_ttl_s",
+    )  # fmt: skip
 
     def __init__(self, disk: Disk, path: str, processes: Processes, clock: Clock) -> None:
         self._disk = disk
@@ -73,6 +75,9 @@ class LeaseFile:
         self._clock = clock
         self._ttl_s = 0.0
         self._seen: FileStat | None = None
+        self._own: tuple[int, str, int, float, float] | None = None
+        self._bound: tuple[int, str, int, float, float] | None = None
+        """Whose lease the file is; ``_own`` is the one that this object acquired."""
         self._epoch: int | None = None
         """Epoch in the file that looked like ``_seen``; None when that lease binds nobody."""
 
@@ -133,6 +138,7 @@ class LeaseFile:
             acquired_at=now,
             expires_at=now + ttl_s,
         )
+        self._own = _identity(lease)
         self._write(lease, durable=True)
         return Acquired(lease, took_over)
 
@@ -172,7 +178,7 @@ class LeaseFile:
         seen = self._disk.stat(self._path)
         if seen is None or seen != self._seen:
             self._remember(seen, self._load()[1])
-        return self._epoch == epoch
+        return self._epoch == epoch and self._bound == self._own
 
     def fenced(self, epoch: int) -> FencedError:
         """The error for a writer whose epoch is over; names who has the lease now."""
@@ -242,6 +248,12 @@ class LeaseFile:
     def _remember(self, seen: FileStat | None, lease: Lease | None) -> None:
         self._seen = seen
         self._epoch = None if lease is None or lease.released else lease.epoch
+        self._bound = None if lease is None else _identity(lease)
+
+
+def _identity(lease: Lease) -> tuple[int, str, int, float, float]:
+    """What tells one acquisition from every other, also when epochs were lost with the file."""
+    return (lease.epoch, lease.boot_id, lease.pid, lease.started, lease.acquired_at)
 
 
 def _encode(lease: Lease) -> bytes:

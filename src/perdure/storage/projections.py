@@ -33,9 +33,15 @@ _VIEWS: Final[dict[str, Callable[[Replica], object]]] = {
 
 def load_snapshot(disk: Disk, layout: Layout) -> tuple[State, ChainTip] | None:
     """The state in the snapshot and its position, or None when there is none that is whole."""
-    if disk.stat(layout.snapshot) is None:
-        return None
-    return unseal_snapshot(disk.read(layout.snapshot))
+    return unseal_snapshot(projection_bytes(disk, layout.snapshot))
+
+
+def projection_bytes(disk: Disk, path: str) -> bytes:
+    """What is in a projection; nothing when there is none, or something that cannot be read."""
+    stat = disk.stat(path)
+    if stat is None or stat.kind != "file":
+        return b""
+    return disk.read(path)
 
 
 def write_projections(disk: Disk, layout: Layout, replica: Replica, tip: ChainTip) -> int:
@@ -55,9 +61,7 @@ def committed_offset(disk: Disk, layout: Layout) -> int:
     """The furthest journal position of which any whole projection says that it was committed."""
     furthest = 0
     for path in (layout.snapshot, layout.task_graph, layout.checkpoint, layout.registry):
-        if disk.stat(path) is None:
-            continue
-        as_of = read_as_of(disk.read(path))
+        as_of = read_as_of(projection_bytes(disk, path))
         if as_of is not None:
             furthest = max(furthest, as_of.offset)
     return furthest
@@ -68,7 +72,6 @@ def stale_views(disk: Disk, layout: Layout, replica: Replica, tip: ChainTip) -> 
     wrong = []
     for name, render in _VIEWS.items():
         path = getattr(layout, name)
-        found = disk.read(path) if disk.stat(path) is not None else b""
-        if found != seal(render(replica), tip):
+        if projection_bytes(disk, path) != seal(render(replica), tip):
             wrong.append(path.removeprefix(layout.root + "/"))
     return wrong
