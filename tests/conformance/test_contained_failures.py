@@ -161,6 +161,8 @@ def test_a_holder_whose_lease_file_was_lost_is_fenced_by_the_next_one(
     with pytest.raises(FencedError):
         first.note("two at once")
     second.note("one holder")
+    first.close()
+    second.close()
 
 
 def test_verify_and_doctor_see_that_whole_lines_were_cut_off(workspace: str) -> None:
