@@ -16,7 +16,7 @@
     `-- StorageError            exit 7   input or output failed, nothing was acknowledged
 
 Invariants: a ``code`` never changes its meaning once released; ``str(error)`` always holds the
-code, the rule or edge id where there is one, the message and the fix. A refusal is the caller's
+code, the rule or edge id, the message and the fix. A refusal is the caller's
 fault or the world's; a fault of our own is an ``AssertionError`` raised by :func:`invariant`.
 """
 
@@ -29,7 +29,7 @@ class HaltError(Exception):
 
     code = "refused"
     exit_code = 4
-    rule = ""
+    rule = "IN-3"
 
     def __init__(
         self,
@@ -48,8 +48,7 @@ class HaltError(Exception):
         super().__init__(self.message)
 
     def __str__(self) -> str:
-        label = f"{self.code} ({self.rule})" if self.rule else self.code
-        text = f"{label}: {self.message}"
+        text = f"{self.code} ({self.rule}): {self.message}"
         if self.suggestions:
             text += f" Did you mean {', '.join(self.suggestions)}?"
         if self.fix:
@@ -72,6 +71,7 @@ class CheckFailedError(HaltError):
 
     code = "check_failed"
     exit_code = 1
+    rule = "INV-6"
 
 
 class UsageError(HaltError, ValueError):
@@ -79,6 +79,7 @@ class UsageError(HaltError, ValueError):
 
     code = "usage"
     exit_code = 2
+    rule = "IN-1"
 
 
 class TaskFileError(UsageError):
@@ -92,6 +93,7 @@ class NotFoundError(HaltError):
 
     code = "not_found"
     exit_code = 3
+    rule = "IN-2"
 
 
 class RefusedError(HaltError):
@@ -124,6 +126,7 @@ class BusyError(HaltError):
 
     code = "busy"
     exit_code = 5
+    rule = "lease"
 
 
 class LeaseHeldError(BusyError):
@@ -153,6 +156,7 @@ class StorageError(HaltError):
 
     code = "io_error"
     exit_code = 7
+    rule = "IO-1"
 
     @classmethod
     def from_os(cls, error: OSError, path: str, doing: str) -> "StorageError":

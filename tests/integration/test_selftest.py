@@ -69,8 +69,8 @@ def broken(breakage: str, only: str, rounds: int, directory: Path) -> Any:
 @pytest.mark.parametrize(
     ("breakage", "kind", "rounds", "why"),
     [
-        ("tail_is_not_cut", "journal cut", 1, "line "),
-        ("tail_is_not_cut", "zero-filled", 1, "line "),
+        ("tail_is_not_cut", "journal cut", 1, "written by somebody else"),
+        ("tail_is_not_cut", "zero-filled", 1, "written by somebody else"),
         ("sums_are_not_checked", "projection", 10, "not what the journal says"),
         ("the_dead_are_thought_alive", "process killed at", 1, "lease_held"),
         ("fencing_is_off", "two coordinators", 1, "committed after it was taken over"),

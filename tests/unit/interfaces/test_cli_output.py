@@ -248,7 +248,7 @@ def test_fault_shows_its_traceback_when_asked(monkeypatch: pytest.MonkeyPatch) -
     ("error", "code", "told"),
     [
         (KeyboardInterrupt(), 130, ""),
-        (HaltError("no"), 4, "perdure: refused: no"),
+        (HaltError("no"), 4, "perdure: refused (IN-3): no"),
         (OSError(28, "No space left on device"), 7, "disk_full"),
     ],
 )
