@@ -109,8 +109,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "acknowledged before the sync",
         "storage/journal.py",
-        "        self._file.append(commit.data)\n        self._file.sync()\n",
-        "        self._file.sync()\n        self._file.append(commit.data)\n",
+        "            )\n        self._file.sync()\n",
+        "            )\n        self.tip = commit.tip\n        return\n",
         (POWER,),
         "power_lost and submit",
     ),
@@ -301,7 +301,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "DONE without files",
         "runtime/evidence.py",
-        "if missing or (not items and node.spec.outputs != ()):",
+        "if missing or (not names and node.spec.outputs != ()):",
         "if False:",
         ("tests/conformance",),
         "done or evidence or disk",
@@ -317,7 +317,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "artifact's name not synced before it is registered",
         "runtime/evidence.py",
-        "    _sync_names(engine, real)\n",
+        "    _sync_names(engine, real, synced)\n",
         "",
         (POWER,),
         "power_lost and (submit or life)",
