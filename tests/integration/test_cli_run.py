@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -211,7 +212,22 @@ def test_answer_that_nobody_reads_is_no_fault(tmp_path: Path) -> None:
     )
     os.close(writing)
     assert done.stderr == b""
-    assert done.returncode != 70
+    assert done.returncode == 141
+
+
+def test_call_with_closed_output_does_its_work_quietly(tmp_path: Path) -> None:
+    command = " ".join(map(shlex.quote, [*PERDURE, "init", "T1"]))
+    done = subprocess.run(
+        f"{command} >&-",
+        shell=True,
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        check=False,
+        timeout=50,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert call("status", cwd=str(tmp_path)).code == 0
 
 
 def read_all(terminal: int) -> str:

@@ -8,6 +8,7 @@ PERDURE_DEBUG is set; a fault of perdure exits with 70 and says so, and never lo
 import os
 import sys
 from importlib import import_module
+from io import StringIO
 from typing import Any, Final
 
 import click
@@ -20,6 +21,8 @@ from perdure.interfaces.cli.request import Request, common_options
 
 EXIT_FAULT: Final = 70
 EXIT_INTERRUPTED: Final = 130
+EXIT_UNREAD: Final = 141
+"""Nobody read the output to its end: as of a program that SIGPIPE ended. 1 means a failed check."""
 
 GROUPS: Final[dict[str, dict[str, str]]] = {
     "Task": {
@@ -125,11 +128,12 @@ def build_program() -> Program:
 def main(arguments: list[str] | None = None) -> int:
     """Run one call of the command line and return its exit code. Never raises."""
     argv = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    _open_missing_streams()
     try:
         return _ended(_run(argv))
     except BrokenPipeError:
         _silence(sys.stdout)
-        return 1
+        return EXIT_UNREAD
 
 
 def _run(argv: list[str]) -> int:
@@ -149,6 +153,8 @@ def _run(argv: list[str]) -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         raise
+    except SystemExit:  # what click makes of a pipe that nobody reads, and of nothing else
+        return EXIT_UNREAD
     except OSError as error:
         failure = StorageError.from_os(error, str(error.filename or "a file"), "input or output")
         return report_error(failure, as_json=as_json or request.json)
@@ -174,6 +180,14 @@ def _start_dir() -> str:
         return os.getcwd()
     except OSError:  # it was removed; only a named workspace can be found from here
         return os.environ.get("PWD") or "/"
+
+
+def _open_missing_streams() -> None:
+    """Give a caller who has closed our output streams ones that go nowhere."""
+    if sys.stdout is None:
+        sys.stdout = StringIO()
+    if sys.stderr is None:
+        sys.stderr = StringIO()
 
 
 def _make_encodable() -> None:
