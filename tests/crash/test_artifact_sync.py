@@ -9,7 +9,7 @@ from perdure.errors import StorageError
 from perdure.runtime.halt import HaltRuntime
 from perdure.testing import SimDisk, next_world, power_loss_states, sim_world
 
-WORKSPACE = "/work"
+WORKSPACE = "/some/where/w"
 OUTPUT = f"{WORKSPACE}/artifacts/N1/a.txt"
 
 

@@ -172,4 +172,4 @@ def test_these_checks_notice_what_they_look_for() -> None:
     assert len(writing_calls(bad)) == 4
     assert long_functions(bad) == ["f: 76 lines at line 1"]
     assert MACHINE_PATH.search("cd '/home/" + "somebody'")
-    assert not MACHINE_PATH.search('f"{root}/work/tmp", "artifacts/work/x"')
+    assert not MACHINE_PATH.search('f"{root}/site/tmp", "artifacts/site/x"')
