@@ -1,5 +1,6 @@
 """``perdure run`` and ``perdure log --follow`` as people start, watch and stop them."""
 
+import fcntl
 import json
 import os
 import pty
@@ -7,6 +8,7 @@ import re
 import shlex
 import signal
 import subprocess
+import termios
 from pathlib import Path
 
 import pytest
@@ -116,7 +118,7 @@ def test_run_whose_node_is_given_up_has_failed(tmp_path: Path) -> None:
     assert "show bad" in done.out
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signal_stops_a_run_at_a_commit_boundary(waiting: Path, number: signal.Signals) -> None:
     child = start("run", "task.yaml", cwd=str(waiting))
     wait_until_at_work(waiting)
@@ -136,6 +138,38 @@ def test_signal_stops_a_run_at_a_commit_boundary(waiting: Path, number: signal.S
     again = finish(child)
     assert again.code == 0, again.out
     assert "started long (attempt 2)" in again.out
+
+
+def test_run_whose_window_is_closed_stops_at_a_commit_boundary(waiting: Path) -> None:
+    window, terminal = os.openpty()
+    child = subprocess.Popen(
+        [*PERDURE, "run", "task.yaml"],
+        cwd=waiting,
+        env=environment(TERM="xterm"),
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509  (no threads)
+    )
+    os.close(terminal)
+    wait_until_at_work(waiting)
+    os.close(window)
+    assert child.wait(timeout=50) == 128 + signal.SIGHUP
+    assert call("verify", cwd=str(waiting)).code == 0
+    assert call("status", cwd=str(waiting)).out.startswith("task waits: SUSPENDED")
+
+
+def test_run_under_nohup_outlives_the_window(waiting: Path) -> None:
+    script = f"trap '' HUP; exec {shlex.join(PERDURE)} run task.yaml"
+    child = subprocess.Popen(
+        ["/bin/sh", "-c", script], cwd=waiting, env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    wait_until_at_work(waiting)
+    child.send_signal(signal.SIGHUP)
+    open_the_gate(waiting)
+    out, _ = child.communicate(timeout=50)
+    assert child.returncode == 0, out
 
 
 def test_effect_of_a_run_that_was_killed_is_not_repeated(waiting: Path) -> None:

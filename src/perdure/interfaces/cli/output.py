@@ -5,6 +5,7 @@ prints exactly one object on one stream; text that others wrote cannot move the 
 line; nothing is coloured. It decides nothing.
 """
 
+import contextlib
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -73,9 +74,10 @@ def report_error(error: HaltError, *, as_json: bool) -> int:
         text = to_json(envelope).decode()
     else:
         text = "\n".join(error_lines(error))
-    sys.stdout.flush()
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # the exit code is left when the terminal is gone
+        sys.stdout.flush()
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
     return error.exit_code
 
 

@@ -166,7 +166,12 @@ def _run(argv: list[str]) -> int:
 
 def _ended(code: int) -> int:
     """Flush while a closed pipe can still be told from a fault."""
-    sys.stdout.flush()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError:  # the terminal is gone: what was done is done, and the code says how it went
+        _silence(sys.stdout)
     return code
 
 

@@ -23,7 +23,7 @@ class Show:
             return
         try:
             self._show(event)
-        except BrokenPipeError:
+        except OSError:  # a pipe that was closed, a terminal that is gone, a full disk
             self.broken = True
 
     def _show(self, event: Data) -> None:
@@ -76,7 +76,10 @@ class Bars(Show):
 
     def close(self) -> None:
         """Leave the terminal as it was, with the last state of the bars on it."""
-        self._progress.stop()
+        try:
+            self._progress.stop()
+        except OSError:
+            self.broken = True
 
 
 def show_for(as_json: bool, *, terminal: bool) -> Show:

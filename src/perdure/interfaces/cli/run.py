@@ -6,21 +6,16 @@ stop the work.
 """
 
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
 
 import click
 
 from perdure.interfaces.cli.output import field, fields, respond, some
 from perdure.interfaces.cli.progress import show_for
 from perdure.interfaces.cli.request import Data, Request
+from perdure.interfaces.cli.signals import signals_to_the_loop
 from perdure.interfaces.cli.verb import verb
 from perdure.service.runs import run_file
-
-Interrupt = Callable[[int], None]
 
 
 @verb("run")
@@ -33,17 +28,17 @@ def run_command(request: Request, file: str, jobs: int | None) -> int:
 
     The file is validated whole before anything runs. What a crash left is recovered first, also
     processes that it left running; finished work is not done again. One Ctrl-C stops at a commit
-    boundary, a second one at once. Exits 0 finished, 10 a person is needed, 1 failed, 130 or 143
-    after a signal. The task is made in the nearest .perdure above FILE, or a new one beside
-    it, or where -C or PERDURE_WORKSPACE says. With --json each event is a line of JSON, and the
-    report comes last.
+    boundary, a second one at once. Exits 0 finished, 10 a person is needed, 1 failed, 128 plus
+    its number after a signal. The task is made in the nearest .perdure above FILE, or a new one
+    beside it, or where -C or PERDURE_WORKSPACE says. With --json each event is a line of JSON, and
+    the report comes last.
 
     \b
     Example:
       perdure run task.yaml --jobs 4
     """
     show = show_for(request.json, terminal=_is_terminal(request))
-    with _signals_to_the_run() as on_loop:
+    with signals_to_the_loop() as on_loop:
         try:
             data = run_file(
                 file,
@@ -71,33 +66,6 @@ def _processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return os.cpu_count() or 1
-
-
-@contextmanager
-def _signals_to_the_run() -> Iterator[Callable[[Interrupt], None]]:
-    """Send SIGINT and SIGTERM to the run loop; what comes before there is one is kept for it."""
-    loops: list[Interrupt] = []
-    early: list[int] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if loops:
-            loops[0](number)
-        elif early:
-            raise KeyboardInterrupt
-        else:
-            early.append(number)
-
-    def on_loop(interrupt: Interrupt) -> None:
-        loops.append(interrupt)
-        for number in early:
-            interrupt(number)
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield on_loop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 _OUTCOMES = {
