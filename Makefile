@@ -24,7 +24,7 @@ help:
 	@echo 'make check   style, types and the fast tests: what CI runs'
 	@echo 'make crash   the long crash tests, with a new seed each time (CRASH_SEED=n for one again)'
 	@echo 'make crash-mutants   take durability away step by step; each must be noticed'
-	@echo 'make bench   the benchmarks, about 5 minutes'
+	@echo 'make bench   the benchmarks, about 8 minutes'
 	@echo 'make clean   remove environments, caches and build results'
 
 # A stamp is written last, so an installation that was interrupted is made again from nothing.

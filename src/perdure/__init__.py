@@ -14,6 +14,7 @@ __all__ = [
     "Budget",
     "BusyError",
     "CheckFailedError",
+    "CheckpointedJob",
     "CorruptError",
     "Criterion",
     "EvidenceError",
@@ -35,10 +36,13 @@ __all__ = [
     "TransitionError",
     "UsageError",
     "__version__",
+    "item_hash",
 ]
 
 _HOMES = {
     "HaltRuntime": "perdure.runtime.halt",
+    "CheckpointedJob": "perdure.jobs.job",
+    "item_hash": "perdure.jobs.lines",
     "BusyError": "perdure.errors",
     "CheckFailedError": "perdure.errors",
     "CorruptError": "perdure.errors",

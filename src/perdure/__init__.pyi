@@ -22,6 +22,8 @@ from perdure.errors import StorageError as StorageError
 from perdure.errors import TaskFileError as TaskFileError
 from perdure.errors import TransitionError as TransitionError
 from perdure.errors import UsageError as UsageError
+from perdure.jobs.job import CheckpointedJob as CheckpointedJob
+from perdure.jobs.lines import item_hash as item_hash
 from perdure.runtime.halt import HaltRuntime as HaltRuntime
 
 __version__: str
@@ -30,6 +32,7 @@ __all__ = [
     "Budget",
     "BusyError",
     "CheckFailedError",
+    "CheckpointedJob",
     "CorruptError",
     "Criterion",
     "EvidenceError",
@@ -51,4 +54,5 @@ __all__ = [
     "TransitionError",
     "UsageError",
     "__version__",
+    "item_hash",
 ]

@@ -12,12 +12,16 @@ from typing import Final, NoReturn
 
 collect_after_objects: Final = 100_000
 """Nothing is garbage while modules are loaded, so collecting then is time lost."""
+interrupted_code: Final = 130
 
 
 def main() -> NoReturn:
     """Run one call of the command line and end the process with its exit code."""
     gc.set_threshold(collect_after_objects, 20, 20)
-    code: int = import_module("perdure.interfaces.cli").main()
+    try:
+        code: int = import_module("perdure.interfaces.cli").main()
+    except KeyboardInterrupt:  # while modules were loaded, so nothing has been done
+        code = interrupted_code
     # Every command has closed what it opened and flushed what it said, so there is nothing left
     # for the interpreter to do but to take itself apart, which the system does in no time.
     sys.stderr.flush()

@@ -42,6 +42,13 @@ start_tolerance_s: Final = 2.0
 _FIRST_PID_NAMESPACE: Final = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel, a constant
 
 
+def processor_count() -> int:
+    """Processors that this process may run on; at least 1."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
 class SystemClock:
     """``ports.Clock`` of this machine."""
 

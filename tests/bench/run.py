@@ -12,12 +12,14 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import commits
 import crash_states
+import jobs
 import opening
 import processes
 import queries
@@ -32,6 +34,8 @@ class Plan(NamedTuple):
 
     events: int
     node_counts: tuple[int, ...]
+    item_counts: tuple[int, ...]
+    """Items of a job that are done already."""
     short_rounds: int
     """Of 25 or so commits, 10 ms: the noise of a machine changes faster than that of a second."""
     rounds: int
@@ -41,8 +45,8 @@ class Plan(NamedTuple):
 
 
 notes_per_round = 25
-FULL = Plan(1_000_000, (10, 1_000, 10_000), 200, 40, 5, 8.0)
-QUICK = Plan(50_000, (10, 1_000), 60, 12, 3, 2.0)
+FULL = Plan(1_000_000, (10, 1_000, 10_000), (1_000, 100_000, 1_000_000), 200, 40, 5, 8.0)
+QUICK = Plan(50_000, (10, 1_000), (1_000, 50_000), 60, 12, 3, 2.0)
 
 
 class Report:
@@ -111,21 +115,52 @@ def _about(directory: Path, plan: Plan) -> dict[str, Any]:
     }
 
 
+class Workspaces(NamedTuple):
+    """The workspaces that are measured."""
+
+    short: str
+    long: str
+    empty: str
+    by_nodes: dict[int, str]
+
+
+def _workspaces(plan: Plan, directory: Path) -> Workspaces:
+    return Workspaces(
+        make_workspace(directory / "short", nodes=10, events=100),
+        make_workspace(directory / "long", nodes=10, events=plan.events),
+        make_workspace(directory / "empty", nodes=0),
+        {n: make_workspace(directory / f"nodes-{n}", nodes=n) for n in plan.node_counts},
+    )
+
+
+Sections = dict[str, tuple[Callable[[], Iterator[Figure]], ...]]
+
+
 def _measure(plan: Plan, directory: Path, report: Report, only: str) -> None:
-    short = make_workspace(directory / "short", nodes=10, events=100)
-    long = make_workspace(directory / "long", nodes=10, events=plan.events)
-    by_nodes = {
-        nodes: make_workspace(directory / f"nodes-{nodes}", nodes=nodes)
-        for nodes in plan.node_counts
-    }
-    empty = make_workspace(directory / "empty", nodes=0)
+    made = cache(partial(_workspaces, plan, directory))  # when the first of them is needed
+    job_sizes = jobs.Sizes(
+        plan.item_counts, plan.short_rounds, plan.rounds, plan.slow_rounds, plan.seconds
+    )
+    sections = {**_task_sections(plan, directory, made), **jobs.sections(directory, job_sizes)}
+    for title, parts in sections.items():
+        if only.lower() in title.lower():
+            for part in parts:
+                report.show(title, part())
+    title = "Where the time of `perdure note` goes"
+    if only.lower() in title.lower():
+        print(f"\n{title}")
+        for line in processes.ImportShare(made().short, plan.slow_rounds).lines(12):
+            print(line)
+
+
+def _task_sections(plan: Plan, directory: Path, made: Callable[[], Workspaces]) -> Sections:
     rounds, slow = plan.rounds, plan.slow_rounds
     most = plan.node_counts[-1]
-    sections = {
+    return {
         "Commits: share of the speed of a bare append and sync loop (more is better)": (
             lambda: commits.note_figures(
                 directory,
-                {0: empty, plan.events: long},
+                {0: made().empty, plan.events: made().long},
                 rounds=plan.short_rounds,
                 count=notes_per_round,
             ),
@@ -140,39 +175,36 @@ def _measure(plan: Plan, directory: Path, report: Report, only: str) -> None:
             ),
             lambda: iter(
                 [
-                    commits.projected_figure(directory, by_nodes[n], n, seconds=plan.seconds)
+                    commits.projected_figure(directory, made().by_nodes[n], n, seconds=plan.seconds)
                     for n in plan.node_counts
                 ]
             ),
-            lambda: iter([commits.attached_note_figure(directory, short, rounds=rounds, count=10)]),
+            lambda: iter(
+                [commits.attached_note_figure(directory, made().short, rounds=rounds, count=10)]
+            ),
         ),
         "Opening: times the same with 100 events (less is better)": (
-            lambda: opening.opening_figures(short, long, plan.events, rounds=rounds),
-            lambda: iter([opening.memory_figure(short, long, plan.events, rounds=slow)]),
+            lambda: opening.opening_figures(made().short, made().long, plan.events, rounds=rounds),
+            lambda: iter(
+                [opening.memory_figure(made().short, made().long, plan.events, rounds=slow)]
+            ),
         ),
         "Replay: times a bare typed decode and a hash of the file (less is better)": (
-            lambda: opening.replay_figures(long, rounds=slow),
+            lambda: opening.replay_figures(made().long, rounds=slow),
         ),
         "Processes: times `python -c pass` (less is better)": (
-            lambda: processes.command_figures(short, long, plan.events, rounds=rounds),
+            lambda: processes.command_figures(
+                made().short, made().long, plan.events, rounds=rounds
+            ),
         ),
         "Queries and projections: times the limit (less is better)": (
-            lambda: queries.query_figures(by_nodes, rounds=rounds),
-            lambda: queries.projection_figures(by_nodes, rounds=rounds // 2),
+            lambda: queries.query_figures(made().by_nodes, rounds=rounds),
+            lambda: queries.projection_figures(made().by_nodes, rounds=rounds // 2),
         ),
         "Crash tests: times opening a closed workspace on a simulated disk (less is better)": (
             lambda: crash_states.figures(rounds, states_per_round=20),
         ),
     }
-    for title, parts in sections.items():
-        if only.lower() in title.lower():
-            for part in parts:
-                report.show(title, part())
-    title = "Where the time of `perdure note` goes"
-    if only.lower() in title.lower():
-        print(f"\n{title}")
-        for line in processes.ImportShare(short, slow).lines(12):
-            print(line)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 ``python tests/crash/mutants.py [NAME ...]`` (``make crash-mutants``). Each mutant is a copy of
 ``src`` in a temporary directory with one edit, which must find its place exactly once; then the
 tests that stand guard over that step run against the copy. First they all run against a copy
-without an edit, so that what notices a mutant is not broken anyway. Exits 1 when a mutant survives,
+without an edit, so that what notices a mutant is not broken anyway. The mutants of jobs and batch
+nodes are in ``job_mutants.py``. Exits 1 when a mutant survives,
 2 when an edit has lost its place. Nothing in this repository is changed.
 """
 
@@ -19,6 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from job_mutants import JOB_MUTANTS
+from mutant import Mutant
+
 ROOT = Path(__file__).resolve().parents[2]
 at_once = 2
 tests_s_max = 300
@@ -31,19 +35,6 @@ OPENING = "tests/unit/runtime/test_opening.py"
 SNAPSHOT = "tests/unit/runtime/test_snapshot.py"
 ENGINE = "tests/unit/runtime/test_engine.py"
 CASES = "tests/integration/test_field_cases.py"
-
-
-class Mutant(NamedTuple):
-    """One edit, and who is to notice it."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-    """Files of tests."""
-    only: str = ""
-    """As pytest's ``-k``."""
 
 
 _PROJECT_FIRST = """from perdure.core.codec import from_json, to_json
@@ -448,7 +439,9 @@ def check_unmutated(mutants: Sequence[Mutant]) -> Result:
 
 
 def main(names: Sequence[str]) -> int:
-    chosen = [m for m in MUTANTS if not names or any(word in m.name for word in names)]
+    chosen = [
+        m for m in (*MUTANTS, *JOB_MUTANTS) if not names or any(word in m.name for word in names)
+    ]
     with ThreadPoolExecutor(at_once) as pool:
         control = pool.submit(check_unmutated, chosen)
         results = []

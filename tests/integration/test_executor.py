@@ -205,9 +205,10 @@ def test_log_that_cannot_be_opened_is_a_storage_error(box: Box) -> None:
 
 def test_no_child_is_left_when_its_record_cannot_be_written(box: Box) -> None:
     box.record.parent.rmdir()
+    before = set(psutil.Process().children())  # the fork server of multiprocessing, for one
     with pytest.raises(StorageError):
         box.start("exec sleep 3600")
-    assert psutil.Process().children() == []
+    assert set(psutil.Process().children()) <= before
 
 
 def test_time_limit_stops_the_whole_group(box: Box) -> None:

@@ -34,6 +34,7 @@ REWRITE = os.environ.get("PERDURE_REWRITE") == "1"
 
 VOLATILE = [
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(?:Z|[+-]\d\d:\d\d)"), "TIME"),
+    (re.compile(r"^\d\d:\d\d:\d\d "), "CLOCK "),
     (re.compile(r"inv-\d{14}-[0-9a-f]+"), "INVOCATION"),
     (re.compile(r"\bop-\d+-[0-9a-f]+"), "OP"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "SHA256"),

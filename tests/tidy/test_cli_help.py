@@ -19,7 +19,8 @@ WIDTH = 90
 PROMISED = [
     "init", "add", "start", "beat", "submit", "check", "fail", "retry", "receipt", "artifact add",
     "cancel", "pause", "resume", "note", "decide", "steer", "status", "ready", "next", "show",
-    "log", "verify", "doctor", "selftest", "explain", "run",
+    "log", "verify", "doctor", "selftest", "explain", "run", "map", "job status",
+    "job verify", "job errors", "job retry",
 ]  # fmt: skip
 WRITING = [
     "add", "start", "beat", "submit", "check", "fail", "retry", "receipt", "artifact add", "cancel",

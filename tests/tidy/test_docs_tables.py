@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from perdure import errors
-from perdure.control import taskfile, taskfile_fields, taskfile_nodes, taskfile_tree
+from perdure.control import taskfile, taskfile_nodes, taskfile_tree
 from perdure.control.outcome import Ended, classify
-from perdure.core import check_values, criteria, machine, model, naming
+from perdure.core import check_values, criteria, durations, machine, model, naming
 from perdure.core.check_methods import METHODS
 from perdure.core.recovery import NODE_RULES
 from perdure.core.rules import meaning_of, rule_ids
@@ -138,7 +138,7 @@ LIMITS = (
     ("path of a check", naming.path_chars_max, "characters"),
     ("nesting of YAML", taskfile_tree.depth_max, "levels"),
     ("YAML aliases", taskfile_tree.aliases_max, "uses"),
-    ("a duration", taskfile_fields.duration_max_s, "seconds"),
+    ("a duration", durations.duration_max_s, "seconds"),
     ("the timeout of a script", check_values.timeout_s_max, "seconds"),
     ("file searched by `matches`", verify.matched_file_bytes_max, "bytes"),
     ("document or schema of `json-schema`", verify.json_file_bytes_max, "bytes"),

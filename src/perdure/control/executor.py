@@ -1,7 +1,7 @@
 """One command of a node: started, watched, stopped, and nothing of it left behind unseen.
 
-Job: run a command in a session of its own with its output going straight to a log file, and say
-how it ended. Invariants: the child's descriptor is the log file itself, so its output survives our
+Job: run a command in a session of its own with its output going straight to files, and say how it
+ended. Invariants: the child's descriptors are those files themselves, so its output survives our
 death; nothing here blocks (the run loop waits on :meth:`RunningCommand.waitables`); a command is
 not over until everything in its session, and everything that carries its invocation, is gone or
 named (field case F13); without ``wall_s`` nothing is ever stopped for being silent (F12).
@@ -17,7 +17,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from perdure.control.leftovers import Sweep, SweepTimes, leftover_settle_s
+from perdure.control.leftovers import Census, Sweep, SweepTimes, leftover_settle_s
 from perdure.control.orphans import (
     INVOCATION_VARIABLE,
     Orphan,
@@ -36,9 +36,12 @@ __all__ = ["Ended", "RunningCommand", "classify", "start_command", "wait_for_com
 
 stop_grace_s: Final = 10.0
 """Between SIGTERM and SIGKILL."""
+end_wait_s: Final = 10.0
+"""How long a run that failed waits for what it has killed; what hangs in the kernel stays."""
 log_tail_bytes: Final = 2_000
 
 _LOG_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+_INPUT_FLAGS: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 
 
 class _Exit(NamedTuple):
@@ -57,16 +60,21 @@ def start_command(
     clock: Clock,
     disk: Disk,
     grace_s: float = stop_grace_s,
+    error_path: str = "",
+    input_path: str = "",
+    census: Census | None = None,
 ) -> "RunningCommand":
     """Start it and return at once.
 
     A text runs as ``/bin/sh -c``, a tuple as it stands. ``environment`` is the whole environment
     of the child; PERDURE_INVOCATION and PERDURE_NODE in it name what it belongs to. Standard
-    output and error are appended to ``log_path``; standard input is empty. ``record_path`` holds a
-    :class:`~perdure.control.orphans.PidRecord` while the child lives. If this process dies, the
-    child goes on, and :func:`~perdure.control.orphans.find_orphans` finds it. A command that
-    cannot be started is an :class:`Ended`, not an exception; a log or record that cannot be
-    written is a :class:`~perdure.errors.StorageError`, and then no child is left running.
+    output and error are appended to ``log_path``, or the error to ``error_path``; standard input is
+    the file ``input_path``, or empty. ``record_path`` holds a
+    :class:`~perdure.control.orphans.PidRecord` while the child lives. ``census`` spares the look at
+    every process when the command has ended. If this process dies, the child goes on, and
+    :func:`~perdure.control.orphans.find_orphans` finds it. A command that cannot be started is an
+    :class:`Ended`, not an exception; a file that cannot be opened or written here is a
+    :class:`~perdure.errors.StorageError`, and then no child is left running.
     """
     running = RunningCommand(
         log_path=log_path,
@@ -77,10 +85,11 @@ def start_command(
         grace_s=grace_s,
         clock=clock,
         disk=disk,
+        census=census,
     )
     _let_children_be_waited_for()
     words = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
-    running.spawn(words, cwd, environment)
+    running.spawn(words, cwd, environment, error_path=error_path, input_path=input_path)
     return running
 
 
@@ -98,6 +107,7 @@ class RunningCommand:
         grace_s: float,
         clock: Clock,
         disk: Disk,
+        census: Census | None = None,
     ) -> None:
         self.pid = 0
         """Of its first process, which leads its session; 0 when it could not be started."""
@@ -105,11 +115,14 @@ class RunningCommand:
         self.node = node
         self._log_path = log_path
         self._log_start = 0
+        self._log_size_at_end = -1
+        """Bytes in the log when its first process had ended; only looked at if more goes on."""
         self._record_path = record_path
         self._wall_s = wall_s
         self._grace_s = grace_s
         self._clock = clock
         self._disk = disk
+        self._census = census
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
         self._started_at = clock.monotonic()
@@ -122,28 +135,42 @@ class RunningCommand:
         self._sweep: Sweep | None = None
         self._family: list[Orphan] = []
 
-    def spawn(self, words: list[str], cwd: str, environment: Mapping[str, str]) -> None:
-        """For :func:`start_command`: open the log, start the child, write its record."""
-        log = self._open_log()
-        try:
-            if not words:
-                raise ValueError("it is empty")
-            self._process = subprocess.Popen(
-                words,
-                cwd=cwd,
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            reason = f"{words[0] if words else 'The command'} could not be started: {error}"
-            self._ended = Ended("not_started", log_tail=reason, reason=reason)
-            return
-        finally:
-            os.close(log)
+    def spawn(
+        self,
+        words: list[str],
+        cwd: str,
+        environment: Mapping[str, str],
+        *,
+        error_path: str = "",
+        input_path: str = "",
+    ) -> None:
+        """For :func:`start_command`: open its files, start the child, write its record."""
+        with contextlib.ExitStack() as files:
+            log = self._opened(files, self._log_path, _LOG_FLAGS)
+            self._log_start = os.fstat(log).st_size
+            error = self._opened(files, error_path, _LOG_FLAGS) if error_path else log
+            given = subprocess.DEVNULL
+            if input_path:
+                given = self._opened(files, input_path, _INPUT_FLAGS)
+            try:
+                if not words:
+                    raise ValueError("it is empty")
+                self._process = subprocess.Popen(
+                    words,
+                    cwd=cwd,
+                    env=dict(environment),
+                    stdin=given,
+                    stdout=log,
+                    stderr=error,
+                    start_new_session=True,
+                )
+            except (OSError, ValueError, subprocess.SubprocessError) as problem:
+                reason = f"{words[0] if words else 'The command'} could not be started: {problem}"
+                self._ended = Ended("not_started", log_tail=reason, reason=reason)
+                return
         self.pid = self._process.pid
+        if self._census is not None:
+            self._census.expect(self.pid)
         self._pidfd = open_pidfd(self.pid)
         try:
             record = PidRecord(self.pid, start_time(self.pid), self.invocation, self.node)
@@ -151,7 +178,7 @@ class RunningCommand:
         except BaseException:
             self._signal_group(signal.SIGKILL)
             self._process.wait()
-            close_pidfd(self._pidfd)
+            self._forget()
             raise
 
     def poll(self) -> Ended | None:
@@ -169,11 +196,18 @@ class RunningCommand:
                 return None
             self._ended_at = now
             self._sweep = Sweep(
-                self.invocation, self.node, self.pid, self._family, self._sweep_times(now)
+                self.invocation,
+                self.node,
+                self.pid,
+                self._family,
+                self._sweep_times(now),
+                census=self._census,
             )
         assert self._sweep is not None
         if self._sweep.step(now):
             self._ended = self._close(self._sweep)
+        elif self._log_size_at_end < 0:
+            self._log_size_at_end = self._log_size()
         return self._ended
 
     def stop(self, reason: str, *, grace_s: float | None = None) -> None:
@@ -212,14 +246,15 @@ class RunningCommand:
             return max(0.0, self._started_at + self._wall_s - now)
         return None
 
-    def _open_log(self) -> int:
-        self._disk.make_dirs(os.path.dirname(self._log_path))
+    def _opened(self, files: contextlib.ExitStack, path: str, flags: int) -> int:
+        """A descriptor for the child, ours until it has started."""
+        self._disk.make_dirs(os.path.dirname(path))
         try:
-            log = os.open(self._log_path, _LOG_FLAGS, 0o644)
+            descriptor = os.open(path, flags, 0o644)
         except OSError as error:
-            raise StorageError.from_os(error, self._log_path, "Opening the log") from error
-        self._log_start = os.fstat(log).st_size
-        return log
+            raise StorageError.from_os(error, path, "Opening a file of the command") from error
+        files.callback(os.close, descriptor)
+        return descriptor
 
     def _has_ended(self) -> bool:
         """Without reaping it: while it is a zombie, its pid and its group can be nobody else's."""
@@ -267,8 +302,7 @@ class RunningCommand:
         """Reap it, forget its record, and say how it was."""
         exit_ = self._reap()
         sweep.close()
-        close_pidfd(self._pidfd)
-        self._pidfd = -1
+        self._forget()
         # A record that stays names a process that is gone, and proves nothing.
         with contextlib.suppress(StorageError):
             self._disk.unlink(self._record_path, durable=False)
@@ -281,6 +315,7 @@ class RunningCommand:
             log_tail=self._log_tail(),
             leftovers=sweep.named(),
             unstopped=sweep.unstopped(),
+            cut=bool(sweep.named()) and self._log_size() > self._log_size_at_end,
             reason=self._stop_reason,
             limit_s=self._wall_s,
         )
@@ -298,15 +333,28 @@ class RunningCommand:
         code = self._process.returncode
         return _Exit(code, None) if code >= 0 else _Exit(None, -code)
 
+    def _forget(self) -> None:
+        """It was reaped: from now on its pid may be another's."""
+        close_pidfd(self._pidfd)
+        self._pidfd = -1
+        if self._census is not None:
+            self._census.forget(self.pid)
+
     def _log_tail(self) -> str:
         try:
-            seen = self._disk.stat(self._log_path)
-            size = seen.size_bytes if seen else 0
+            size = self._log_size()
             offset = max(self._log_start, size - log_tail_bytes)
             data = self._disk.read(self._log_path, offset, size - offset) if size > offset else b""
         except StorageError:
             return ""
         return data.decode("utf-8", errors="replace")
+
+    def _log_size(self) -> int:
+        try:
+            seen = self._disk.stat(self._log_path)
+        except StorageError:
+            return 0
+        return seen.size_bytes if seen else 0
 
 
 def wait_for_commands(
@@ -324,6 +372,20 @@ def wait_for_commands(
     descriptors = [d for c in commands for d in c.waitables()]
     ready = wait_for_any(descriptors, timeout_s=min([timeout_s, *due]), clock=clock, also=also)
     return [d for d in ready if d in also]
+
+
+def end_commands(commands: Collection[RunningCommand], *, clock: Clock) -> None:
+    """Kill what is still at work and wait until it is gone, ``end_wait_s`` at most.
+
+    For a run that has failed itself: what became of the commands is nobody's any more.
+    """
+    for command in commands:
+        command.stop("the run ended", grace_s=0.0)
+    give_up_at = clock.monotonic() + end_wait_s
+    while left := [command for command in commands if command.poll() is None]:
+        if (left_s := give_up_at - clock.monotonic()) <= 0:
+            return
+        wait_for_commands(left, timeout_s=left_s, clock=clock)
 
 
 def _let_children_be_waited_for() -> None:

@@ -10,12 +10,29 @@ Never: sleeps, or signals what is not proven to belong to the command.
 import os
 import signal
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from perdure.control.orphans import Hold, Orphan, kill_wait_s, scan_processes
 
 leftover_settle_s: Final = 0.5
 """What a finished command left running may end by itself in this time (``tee`` behind a pipe)."""
+
+
+class Census(Protocol):
+    """The proof that no child of this process is there besides those that somebody waits for.
+
+    A look at every process costs more the more there are; this spares it. ``control.adoption`` has
+    such a proof.
+    """
+
+    def expect(self, pid: int) -> None:
+        """A child that was started and will be reaped."""
+
+    def forget(self, pid: int) -> None:
+        """It was reaped."""
+
+    def is_clear(self) -> bool:
+        """Whether it is proven that nothing of any command that has ended is left."""
 
 
 class SweepTimes(NamedTuple):
@@ -37,12 +54,20 @@ class Sweep:
     """
 
     def __init__(
-        self, invocation: str, node: str, pid: int, family: Iterable[Orphan], times: SweepTimes
+        self,
+        invocation: str,
+        node: str,
+        pid: int,
+        family: Iterable[Orphan],
+        times: SweepTimes,
+        *,
+        census: Census | None = None,
     ) -> None:
         self._invocations = {invocation: node} if invocation else {}
         self._leaders = {pid: invocation}
         self._pid = pid
         self._times = times
+        self._census = census
         self._holds: dict[tuple[int, float], Hold] = {}
         self._termed: set[tuple[int, float]] = set()
         self._named: dict[int, str] = {}
@@ -52,6 +77,9 @@ class Sweep:
 
     def step(self, now: float) -> bool:
         """Find what is left and send what is due. True when nothing is left or can be done."""
+        if self._census is not None and self._census.is_clear():
+            self._alive = []
+            return True
         for orphan in scan_processes(self._invocations, self._leaders):
             if orphan.pid != self._pid:
                 self._hold(orphan)

@@ -123,6 +123,7 @@ def discard_records(run_dir: str, *, disk: Disk, keep: Collection[str] = ()) -> 
 def scan_processes(invocations: Mapping[str, str], leaders: Mapping[int, str]) -> list[Orphan]:
     """Living processes that carry one of ``invocations`` or are in the group of one of ``leaders``.
 
+    An invocation ``RUN.N`` belongs to the run ``RUN``: who asks for that finds all of them.
     ``leaders`` maps pids that are proven (by a record, or because they are children not yet
     reaped) to their invocation; the leader itself is included. Zombies count as gone.
     """
@@ -139,12 +140,11 @@ def scan_processes(invocations: Mapping[str, str], leaders: Mapping[int, str]) -
         for pid in fresh:
             try:
                 process = psutil.Process(pid)
-                invocation = _group_of(pid, leaders)
-                if invocation is None:
-                    carried = _carried_by(process)
-                    invocation = carried if carried in invocations else None
-                if invocation is not None and not _is_dead(process):
-                    found.append(_describe(process, invocation, invocations.get(invocation, "")))
+                led_by = _group_of(pid, leaders)
+                invocation = _carried_by(process) if led_by is None else led_by
+                node = _node_of(invocation, invocations)
+                if (led_by is not None or node is not None) and not _is_dead(process):
+                    found.append(_describe(process, invocation, node or ""))
             except (psutil.Error, OSError):
                 # It ended meanwhile, or it is not ours to look into.
                 continue
@@ -285,7 +285,7 @@ def _read_records(run_dir: str, disk: Disk) -> list[PidRecord]:
         try:
             data = disk.read(os.path.join(run_dir, name), 0, record_bytes_max)
             records.append(msgspec.json.decode(data, type=PidRecord))
-        except (StorageError, msgspec.MsgspecError):
+        except (StorageError, msgspec.MsgspecError, RecursionError):
             # Torn by a crash: it was never durable, and the environment scan does not need it.
             continue
     return records
@@ -305,6 +305,14 @@ def _group_of(pid: int, leaders: Mapping[int, str]) -> str | None:
     for leader in (os.getsid(pid), os.getpgid(pid)):
         if leader in leaders:
             return leaders[leader]
+    return None
+
+
+def _node_of(invocation: str, invocations: Mapping[str, str]) -> str | None:
+    """The node of an invocation, or of the run that it is one of; None: it was not asked for."""
+    for name in (invocation, invocation.rpartition(".")[0]):
+        if name and name in invocations:
+            return invocations[name]
     return None
 
 

@@ -33,6 +33,8 @@ class Ended(msgspec.Struct, frozen=True):
     """(pid, name) of what was still running after it ended and had to be stopped."""
     unstopped: tuple[tuple[int, str], ...] = ()
     """Those of the leftovers that even SIGKILL did not end."""
+    cut: bool = False
+    """Something it left running was still adding to its output, and had to be stopped."""
     reason: str = ""
     """Why it was stopped."""
     limit_s: float | None = None

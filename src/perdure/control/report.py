@@ -8,6 +8,7 @@ what it was; a failure never hides behind a success.
 import msgspec
 
 from perdure.core import views
+from perdure.core.batch import is_automatic
 from perdure.core.frontier import frontier
 from perdure.core.machine import count_states, open_nodes, unreplaced
 from perdure.core.model import AT_WORK_STATES
@@ -39,7 +40,8 @@ def conclude_run(
     walk = integrity_walk(runtime.engine, quick=True)
     damaged = tuple(f"{name} {text}" for name, text in failures(walk).items())
     failed = dict.fromkeys([*unreplaced(state), *runtime.recovered.suspects])
-    by_hand = [n for n in frontier(runtime.engine.replica) if state.nodes[n].spec.run is None]
+    ready = frontier(runtime.engine.replica)
+    by_hand = [name for name in ready if not is_automatic(state.nodes[name].spec)]
     at_work = [n.node_id for n in state.nodes.values() if n.state in AT_WORK_STATES]
     held = views.held(runtime.engine.replica)
     waiting = dict.fromkeys([*at_work, *held, *sorted(unstoppable), *by_hand])

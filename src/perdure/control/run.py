@@ -9,43 +9,34 @@ before its node is run again. It never kills work that is within its time limit.
 
 import contextlib
 import os
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
+from perdure.control.adoption import Adoption, adopt_orphans, stop_strangers
+from perdure.control.batch import BatchNodes
 from perdure.control.claims import ClaimChecks
-from perdure.control.executor import RunningCommand, start_command, wait_for_commands
+from perdure.control.endings import Emit, Endings
+from perdure.control.executor import RunningCommand, end_commands, wait_for_commands
 from perdure.control.graph import GraphChange, align_graph
 from perdure.control.orphans import discard_records, find_orphans, stop_orphans
-from perdure.control.outcome import Ended, classify
 from perdure.control.pacing import RetryPacing
 from perdure.control.report import RunReport, conclude_run
+from perdure.control.slots import CommandSlots
 from perdure.control.taskfile import TaskFile
 from perdure.core import commands as c
+from perdure.core.batch import is_automatic
 from perdure.core.frontier import frontier
-from perdure.core.machine import count_states
 from perdure.core.model import CLOSED_STATES, MECHANICAL_LEVELS, Node
-from perdure.errors import (
-    BusyError,
-    CorruptError,
-    HaltError,
-    RefusedError,
-    TransitionError,
-)
+from perdure.errors import HaltError, RefusedError, TransitionError
 from perdure.runtime import work
 from perdure.runtime.batching import Committed
-from perdure.runtime.contracts import environment_for
 from perdure.runtime.halt import HaltRuntime
-
-Emit = Callable[[dict[str, Any]], None]
 
 tick_s: Final = 0.5
 """The longest the loop sleeps: messages and the lease are looked after this often."""
 interrupt_grace_s: Final = 5.0
 """Between SIGTERM and SIGKILL when the run itself is interrupted."""
-detail_chars_max: Final = 1_000
-"""Of a failed command's output: the end of it that the journal keeps."""
 
 
 class RunLoop:
@@ -58,9 +49,10 @@ class RunLoop:
         self._disk = runtime.engine.disk
         self._jobs = jobs
         self._emit = emit
-        self._slots: dict[str, RunningCommand] = {}
-        """The claims that are being checked: the node as it was then, and the verdict to come."""
         self._pacing = RetryPacing(self._engine)
+        self._endings = Endings(runtime, self._pacing, emit)
+        self._slots = CommandSlots(self._engine, self._endings, emit)
+        self._batches = BatchNodes(runtime, self._endings, jobs=jobs, emit=emit)
         self._pausing: str | None = None
         self._signal = 0
         self._signals_seen = 0
@@ -68,10 +60,13 @@ class RunLoop:
         self._unstoppable: set[str] = set()
         self._refused: dict[str, str] = {}
         """Nodes that could not be started in this run, and why."""
+        self._runnable_nodes: list[Node] = []
+        self._runnable_seen: tuple[int, ...] = ()
         self._wake_r, self._wake_w = os.pipe()
         os.set_blocking(self._wake_r, False)
         os.set_blocking(self._wake_w, False)
         self._claims = ClaimChecks(self._engine, jobs=jobs, wake=self._wake, emit=emit)
+        self._adoption: Adoption | None = None
 
     def interrupt(self, number: int) -> None:
         """Ask for a clean stop; asked again, what is at work is killed at once."""
@@ -89,6 +84,7 @@ class RunLoop:
         On return nothing that this run started is still running, and the task is at a commit
         boundary. A crash anywhere leaves what the next run recovers.
         """
+        self._adoption = self._slots.census = self._batches.census = adopt_orphans()
         try:
             self._engine.on_pause = self._ask_pause
             self._stop_orphans()
@@ -96,6 +92,7 @@ class RunLoop:
                 self._align(task)
             self._enter_executing()
             self._loop()
+            self._stop_strangers()
             return self._finish()
         finally:
             self._engine.on_pause = None
@@ -146,20 +143,31 @@ class RunLoop:
         while True:
             self._handle_signals()
             self._engine.tick()
+            # What is there already comes first, so that a kill costs nothing of it.
             self._collect_checks()
-            self._collect_slots()
+            self._slots.collect(self._signal)
+            self._batches.collect()
             if not self._signal:
                 self._start_checks()
             if not self._signal and self._pausing is None:
                 self._start_nodes()
-            if not self._slots and not self._claims.waiting and not self._is_waiting_to_retry():
+                self._batches.fill(self._free_slots())
+            at_work = len(self._slots) or len(self._batches) or self._claims.waiting
+            if not at_work and not self._is_waiting_to_retry():
                 return
             self._wait()
 
+    def _free_slots(self) -> int:
+        return self._jobs - len(self._commands())
+
+    def _commands(self) -> list[RunningCommand]:
+        return [*self._slots.commands, *self._batches.commands]
+
     def _wait(self) -> None:
-        timeout_s = min(tick_s, self._pacing.due_in_s())
+        batches_due_s = self._batches.due_in_s(self._free_slots())
+        timeout_s = min(tick_s, self._pacing.due_in_s(), batches_due_s)
         wait_for_commands(
-            list(self._slots.values()),
+            self._commands(),
             timeout_s=timeout_s,
             clock=self._clock,
             also=[self._wake_r],
@@ -175,14 +183,15 @@ class RunLoop:
         again = self._signals_seen > 1
         self._emit({"event": "stopping", "signal": self._signal, "at_once": again})
         grace_s = 0.0 if again else interrupt_grace_s
-        for command in self._slots.values():
-            command.stop(f"signal {self._signal}", grace_s=grace_s)
-        running = {command.invocation for command in self._slots.values()}
+        self._slots.stop(f"signal {self._signal}", grace_s=grace_s)
+        self._batches.stop(f"stopped with the run (signal {self._signal})", grace_s=grace_s)
+        running = {command.invocation for command in self._commands()}
         self._claims.stop_scripts(running, grace_s=grace_s)
 
     def _ask_pause(self, reason: str, op: str | None) -> Committed:
         """Start nothing more, and suspend when what is at work has ended."""
         self._pausing = reason or "paused"
+        self._batches.drain("paused")
         text = f"pause asked for: {self._pausing}; what is at work is finished first"
         return self._engine.execute(c.WriteNote(text), op=op)
 
@@ -194,16 +203,26 @@ class RunLoop:
 
     def _runnable(self) -> list[Node]:
         """The nodes this run may start itself, best first."""
+        state = self._runtime.state
+        # Units end far more often than anything changes that this depends on.
+        seen = (state.seq, len(self._refused), len(self._slots), len(self._batches))
+        if seen != self._runnable_seen:
+            self._runnable_seen = seen
+            self._runnable_nodes = self._find_runnable()
+        return self._runnable_nodes
+
+    def _find_runnable(self) -> list[Node]:
         nodes = self._runtime.state.nodes
         tainted = self._tainted()
         return [
             nodes[name]
             for name in frontier(self._engine.replica)
-            if nodes[name].spec.run is not None
+            if is_automatic(nodes[name].spec)
             and name not in tainted
             and name not in self._unstoppable
             and name not in self._refused
             and name not in self._slots
+            and name not in self._batches
         ]
 
     def _tainted(self) -> set[str]:
@@ -218,10 +237,15 @@ class RunLoop:
         return tainted
 
     def _start_nodes(self) -> None:
-        if len(self._slots) >= self._jobs:
+        """Plain nodes take what slots are free; batch nodes share what is left."""
+        if self._free_slots() <= 0:
             return
         ready = [node for node in self._runnable() if self._pacing.is_due(node.node_id)]
-        for node in ready[: self._jobs - len(self._slots)]:
+        for node in sorted(ready, key=lambda node: node.spec.map is not None):
+            if self._free_slots() <= 0:
+                return
+            if node.spec.map is not None and not self._batches.has_room():
+                return
             trouble = self._pacing.probe(node)
             if trouble:
                 self._emit({"event": "probe_failed", "node": node.node_id, "why": trouble})
@@ -231,106 +255,17 @@ class RunLoop:
     def _start_or_refuse(self, node: Node) -> None:
         """Start a node; what keeps this one from starting must not stop the others (INV-8)."""
         try:
-            self._start(node)
+            if node.spec.map is not None:
+                self._batches.start(node)
+            else:
+                self._slots.start(node)
         except HaltError as error:
-            if not self._engine.is_usable or isinstance(error, BusyError | CorruptError):
+            if self._endings.ends_the_run(error):
                 raise
             self._refused[node.node_id] = error.message
             self._emit({"event": "refused", "node": node.node_id, "why": str(error)})
             if self._runtime.state.nodes[node.node_id].state == "RUNNING":
                 self._runtime.fail(node.node_id, "permanent-resource", error.message[:160])
-
-    def _start(self, node: Node) -> None:
-        node_id, layout = node.node_id, self._engine.layout
-        work.start(self._engine, node_id)
-        node = self._runtime.state.nodes[node_id]
-        invocation = node.invocation or ""
-        log_path = layout.log(node_id, invocation)
-        self._disk.make_dirs(log_path.rpartition("/")[0])
-        self._disk.make_dirs(layout.runs)
-        self._slots[node_id] = start_command(
-            node.spec.run or "",
-            cwd=layout.root,
-            environment=environment_for(self._engine, node),
-            log_path=log_path,
-            record_path=layout.run_record(invocation),
-            wall_s=node.spec.budget.max_wall_s,
-            clock=self._clock,
-            disk=self._disk,
-        )
-        self._emit(
-            {
-                "event": "started",
-                "node": node_id,
-                "title": node.title,
-                "attempt": node.attempts,
-                "invocation": invocation,
-                "log": os.path.relpath(log_path, layout.root),
-            }
-        )
-
-    # What has ended
-
-    def _collect_slots(self) -> None:
-        for node_id, command in list(self._slots.items()):
-            node = self._runtime.state.nodes[node_id]
-            if node.state != "RUNNING" or node.invocation != command.invocation:
-                command.stop("its node was settled by somebody else")
-            ended = command.poll()
-            if ended is None:
-                continue
-            del self._slots[node_id]
-            if node.state == "RUNNING" and node.invocation == command.invocation:
-                self._settle(node, ended)
-            else:
-                self._emit({"event": "ended", "node": node_id, "state": node.state})
-
-    def _settle(self, node: Node, ended: Ended) -> None:
-        """A command's end becomes a claim to verify, or a failure of a known class."""
-        if ended.leftovers:
-            self._emit(
-                {"event": "leftovers", "node": node.node_id, "processes": list(ended.leftovers)}
-            )
-        if ended.how == "exited" and ended.exit_code == 0:
-            try:
-                work.submit(self._engine, node.node_id, check=False)
-            except HaltError as error:
-                if not self._engine.is_usable or isinstance(error, BusyError | CorruptError):
-                    raise
-                signature = f"reported success without proof: {error.message}"
-                self._fail(node, "transient-agent", signature, ended)
-            return
-        if ended.how == "stopped" and self._signal:
-            self._runtime.fail(
-                node.node_id,
-                "transient-agent",
-                f"stopped with the run (signal {self._signal})",
-                interruption=True,
-            )
-            self._emit_state(node.node_id, "interrupted")
-            return
-        failure_class, signature = classify(ended)
-        self._fail(node, failure_class, signature, ended)
-
-    def _fail(self, node: Node, failure_class: str, signature: str, ended: Ended) -> None:
-        detail = ended.log_tail.strip()[-detail_chars_max:]
-        self._runtime.fail(node.node_id, failure_class, signature, detail=detail)
-        if failure_class == "transient-environment":
-            self._pacing.hold_back(self._runtime.state.nodes[node.node_id])
-        self._emit_state(node.node_id, "failed", why=signature, wall_s=round(ended.wall_s, 3))
-
-    def _emit_state(self, node_id: str, event: str, **more: Any) -> None:
-        state = self._runtime.state
-        self._emit(
-            {
-                "event": event,
-                "node": node_id,
-                "state": state.nodes[node_id].state,
-                "done": count_states(state).get("DONE", 0),
-                "total": len(state.nodes),
-                **more,
-            }
-        )
 
     # Verification
 
@@ -342,7 +277,7 @@ class RunLoop:
                 self._claims.start(node)
 
     def _collect_checks(self) -> None:
-        running = {command.invocation for command in self._slots.values()}
+        running = {command.invocation for command in self._commands()}
         for judged, verdict in self._claims.collect(running):
             if self._signal or self._is_settled(judged):
                 continue  # after a signal its script was stopped: the next run verifies again
@@ -355,15 +290,23 @@ class RunLoop:
             node_id = judged.node_id
             if verdict.passed:
                 self._pacing.release(node_id)
-                self._emit_state(node_id, "done", checks=len(verdict.checks))
+                self._endings.tell(node_id, "done", checks=len(verdict.checks))
             else:
-                self._emit_state(node_id, "failed", why=verdict.diagnosis)
+                self._endings.tell(node_id, "failed", why=verdict.diagnosis)
 
     def _is_settled(self, judged: Node) -> bool:
         """Whether somebody moved the node while its claim was checked: then their word stands."""
         return self._runtime.state.nodes[judged.node_id].state_ref != judged.state_ref
 
     # The end
+
+    def _stop_strangers(self) -> None:
+        """What commands left that had hidden from every other look."""
+        found, left = stop_strangers(self._adoption, self._clock)
+        if found:
+            named = [[orphan.pid, orphan.name] for orphan in found]
+            still = [[orphan.pid, orphan.name] for orphan in left]
+            self._emit({"event": "leftovers", "node": None, "processes": named, "left": still})
 
     def _finish(self) -> RunReport:
         """Leave the task at a commit boundary, and say where it stands."""
@@ -382,14 +325,12 @@ class RunLoop:
 
     def _abandon(self) -> None:
         """Stop whatever is still running: also when the loop itself failed."""
-        for command in self._slots.values():
-            command.stop("the run ended", grace_s=0.0)
-        for _ in range(1_000):
-            left = [command for command in self._slots.values() if command.poll() is None]
-            if not left:
-                break
-            wait_for_commands(left, timeout_s=0.05, clock=self._clock)
-        self._claims.close()
-        os.close(self._wake_r)
-        wake, self._wake_w = self._wake_w, -1
-        os.close(wake)
+        with contextlib.ExitStack() as closing:
+            wake, self._wake_w = self._wake_w, -1
+            closing.callback(os.close, wake)
+            closing.callback(os.close, self._wake_r)
+            if self._adoption is not None:
+                closing.callback(self._adoption.close)
+            closing.callback(self._claims.close)
+            closing.callback(self._batches.close)
+            end_commands(self._commands(), clock=self._clock)

@@ -21,16 +21,12 @@ from perdure.control.taskfile_tree import (
     problems_shown_max,
     scalar_value,
 )
+from perdure.core.durations import duration_max_s, seconds_of
 from perdure.core.lookup import near
 from perdure.core.model import ID_PATTERN
 
 near_candidates_max: Final = 2_000
 shown_chars_max: Final = 60
-duration_max_s: Final = 366 * 86_400.0
-
-_DURATION: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?[smhd])+\Z")
-_DURATION_PART: Final = re.compile(r"([0-9.]+)([smhd])")
-_UNIT_S: Final = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
 def shown(text: str) -> str:
@@ -149,12 +145,10 @@ class FieldReader:
         seconds = 0.0
         if isinstance(tree, Scalar):
             value = scalar_value(tree)
-            text = tree.text.strip().replace(" ", "")
             if isinstance(value, int | float) and not isinstance(value, bool):
                 seconds = float(value)
-            elif _DURATION.match(text):
-                parts = _DURATION_PART.findall(text)
-                seconds = sum(float(number) * _UNIT_S[unit] for number, unit in parts)
+            elif not tree.text.strip()[-1:].isdigit():  # a number in quotes has no unit
+                seconds = seconds_of(tree.text) or 0.0
         if not 0 < seconds <= duration_max_s:
             fix = "write seconds, or a text such as 90s, 10m or 2h"
             self.bad(tree.place, f"{name} must be a time above 0 and up to 366 days", fix)

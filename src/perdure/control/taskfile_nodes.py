@@ -11,7 +11,9 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from perdure.control.taskfile_fields import FieldReader, shown
+from perdure.control.taskfile_map import read_map, read_run
 from perdure.control.taskfile_tree import Fields, Items, Place, Scalar, Tree, plain_value
+from perdure.core.batch import outputs_with_findings
 from perdure.core.criteria import parse_criterion
 from perdure.core.model import (
     CHECK_METHODS,
@@ -35,11 +37,11 @@ spec_bytes_max: Final = contract_bytes_max // 2
 """The other half of a contract is for what the runtime adds to it."""
 count_max: Final = 1_000_000_000
 
-UNAVAILABLE_ACTIONS: Final = ("python", "agent", "map", "sop", "human", "gate")
+UNAVAILABLE_ACTIONS: Final = ("python", "agent", "sop", "human", "gate")
 """Keys of the full format that this version refuses by name."""
 
 _NODE_KEYS: Final = (
-    "id", "title", "goal", "deps", "priority", "run", "env", "inputs", "outputs", "accept",
+    "id", "title", "goal", "deps", "priority", "run", "map", "env", "inputs", "outputs", "accept",
     "constraints", "budget", "retry", "verify", "resume", "effect", "cost",
     "successor_of",
 )  # fmt: skip
@@ -184,14 +186,20 @@ class NodeReader:
             return tuple(text for _, text in listed)
 
         cost = reader.amount(fields["cost"][1], "cost") if "cost" in fields else None
+        batch = read_map(reader, fields["map"][1], fields["map"][0]) if "map" in fields else None
+        outputs = self._outputs(node_id, fields["outputs"][1]) if "outputs" in fields else None
+        if batch is not None:
+            self._check_batch(fields, outputs)
+            outputs = outputs_with_findings(node_id or "NODE", outputs)
         spec = Spec(
             goal=reader.text(fields["goal"][1], "goal") if "goal" in fields else "",
             inputs=texts("inputs"),
-            outputs=self._outputs(node_id, fields["outputs"][1]) if "outputs" in fields else None,
+            outputs=outputs,
             acceptance_criteria=self._criteria(fields),
             constraints=texts("constraints"),
             budget=self._budget(fields["budget"][1]) if "budget" in fields else Budget(),
-            run=self._run(fields["run"][1]) if "run" in fields else None,
+            run=read_run(reader, fields["run"][1]) if "run" in fields else None,
+            map=batch,
             env=reader.texts_of_env(fields["env"][1], "env") if "env" in fields else {},
             retry_budget=(
                 reader.whole(fields["retry"][1], "retry", 0, 1_000) if "retry" in fields else None
@@ -207,6 +215,22 @@ class NodeReader:
             what = f"the node takes {size} bytes; {spec_bytes_max} is the most"
             reader.bad(place, what, "split it, or move long texts into files")
         return spec
+
+    def _check_batch(
+        self, fields: dict[str, tuple[Place, Tree]], outputs: tuple[str, ...] | None
+    ) -> None:
+        """What a batch node cannot have besides its ``map``."""
+        bad = self.reader.bad
+        if "run" in fields:
+            what = "a node has either run or map"
+            bad(fields["run"][0], what, "keep the run inside map, or make two nodes of it")
+        if outputs == ():
+            what = "a batch node owes its findings"
+            bad(fields["outputs"][1].place, what, "remove outputs: none")
+        effect = fields["effect"][1] if "effect" in fields else None
+        if isinstance(effect, Scalar) and effect.text == "S3":
+            what = "effect S3 needs a node for each effect: a unit that is interrupted runs again"
+            bad(effect.place, what, "make nodes of the items, each with its receipt")
 
     def _outputs(self, node_id: str, tree: Tree) -> tuple[str, ...] | None:
         reader = self.reader
@@ -282,20 +306,6 @@ class NodeReader:
             ),
             max_tokens=count("tokens"),
         )
-
-    def _run(self, tree: Tree) -> str | tuple[str, ...] | None:
-        if isinstance(tree, Items):
-            words = []
-            for item in tree.items:
-                empty = isinstance(item, Scalar) and not item.plain and not item.text
-                words.append("" if empty else self.reader.text(item, "each word of run"))
-            if not words or not words[0]:
-                self.reader.bad(tree.place, "run must start with a program", "write [PROGRAM, ...]")
-            return tuple(words)
-        if isinstance(tree, Fields):
-            self.reader.bad(tree.place, "run must be a command line or a list of words")
-            return None
-        return self.reader.text(tree, "run") or None
 
 
 def _criterion_entry(tree: Tree) -> object:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, cast
 
+from perdure.core.durations import seconds_of
 from perdure.core.naming import canonical_path, path_problem
 from perdure.errors import UsageError
 
@@ -15,8 +16,6 @@ from perdure.errors import UsageError
 count_max: Final = 10**15
 timeout_s_max: Final = 7 * 86_400.0
 
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?\Z")
-_DURATION_UNIT_S: Final = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0}
 WORD: Final = re.compile(r'"([^"]*)"(?!\S)|(\S+)')
 
 
@@ -92,8 +91,8 @@ def whole_number(value: object, name: str) -> int:
 def seconds(value: object) -> float:
     """A time limit: seconds, or text such as ``90s``, ``10m`` or ``2h``."""
     number = -1.0
-    if isinstance(value, str) and (found := _DURATION.match(value.strip())):
-        number = float(found[1]) * _DURATION_UNIT_S[found[2]]
+    if isinstance(value, str):
+        number = seconds_of(value) or number
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         number = float(min(value, timeout_s_max + 1))
     if not 0 < number <= timeout_s_max:

@@ -146,6 +146,8 @@ def decode_line(line: bytes) -> Event:
     """The event on a line (without its newline). Raises ValueError when it is not one."""
     try:
         return _decoder.decode(line)
+    except RecursionError:
+        raise ValueError("not JSON: nested too deeply") from None
     except msgspec.ValidationError:
         raw = _loads(line)
     except msgspec.DecodeError:
@@ -218,7 +220,7 @@ class Scan:
                     after, chained = chain(value, line)
                 try:
                     event = decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError):
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                     try:
                         event = decode_line(line)
                     except ValueError as error:
@@ -312,6 +314,8 @@ def from_json(data: bytes, kind: type[T]) -> T:
     """A typed record from JSON. Raises ValueError when the bytes are not one."""
     try:
         return msgspec.json.decode(data, type=kind)
+    except RecursionError:
+        raise ValueError("not JSON: nested too deeply") from None
     except msgspec.DecodeError as error:
         if b"\\u" not in data:
             raise ValueError(str(error)) from None

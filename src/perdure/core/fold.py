@@ -148,6 +148,8 @@ def _enter_running(state: State, node: Node, event: Event, payload: Mapping[str,
     node.invocation = text(payload.get("invocation")) or text_or_none(payload.get("contract"))
     if node.invocation is None:
         return
+    if node.spec.map is not None:  # its verdict comes when the contract is no longer in force
+        node.contract_sha256 = text(payload.get("contract_sha256"))
     who = payload.get("executor")
     state.contracts[node.invocation] = ActiveContract(
         node.invocation,

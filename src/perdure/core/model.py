@@ -24,6 +24,7 @@ FailureClass = Literal[
 VerificationLevel = Literal["V0", "V1", "V2", "V3"]
 ResumePolicy = Literal["skip_if_checksum", "reverify_if_amended", "never_skip"]
 Effect = Literal["S0", "S1", "S2", "S3"]
+ItemsFormat = Literal["lines", "jsonl", "csv"]
 CheckMethod = Literal[
     "exists", "nonempty", "sha256", "json-schema", "matches", "count", "script", "units", "audit",
     "human",
@@ -35,6 +36,7 @@ FAILURE_CLASSES: Final[tuple[str, ...]] = get_args(FailureClass)
 VERIFICATION_LEVELS: Final[tuple[str, ...]] = get_args(VerificationLevel)
 RESUME_POLICIES: Final[tuple[str, ...]] = get_args(ResumePolicy)
 EFFECTS: Final[tuple[str, ...]] = get_args(Effect)
+ITEMS_FORMATS: Final[tuple[str, ...]] = get_args(ItemsFormat)
 CHECK_METHODS: Final[tuple[str, ...]] = get_args(CheckMethod)
 CLOSED_STATES: Final = frozenset({"DONE", "QUARANTINED", "CANCELLED"})
 DEAD_STATES: Final = frozenset({"QUARANTINED", "CANCELLED"})
@@ -91,6 +93,31 @@ class Budget(Record, msgspec.Struct, frozen=True, omit_defaults=True):
     max_tokens: int | None = None
 
 
+class MapSpec(Record, msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a batch node does: one command for each of many items, its units.
+
+    The items come from exactly one of ``items``, ``glob`` and ``list``.
+    """
+
+    run: str | tuple[str, ...] = ()
+    """An argument vector with placeholders, or a shell line that finds its item in variables."""
+    items: str | None = None
+    """A file: in the workspace below ``artifacts/`` and ``tmp/``, else beside the task file."""
+    glob: str | None = None
+    """Files, each of which is an item; where they lie as for ``items``."""
+    list: tuple[str, ...] | None = None
+    format: ItemsFormat | None = None
+    """Of ``items``; None: by the ending of its name."""
+    key: str | None = None
+    """The field of a JSON or CSV item that names it."""
+    workers: int | None = None
+    """Units of this node at once; None: as many as the run has slots."""
+    max_attempts: int = 3
+    """Failures of one unit in one attempt at the node."""
+    timeout_s: float | None = None
+    """Of one attempt at one unit; None: no limit."""
+
+
 class Spec(Record, msgspec.Struct, frozen=True, omit_defaults=True):
     """What "done" means for a node; changed only by an AMENDMENT (TG-1)."""
 
@@ -103,6 +130,8 @@ class Spec(Record, msgspec.Struct, frozen=True, omit_defaults=True):
     budget: Budget = Budget()
     run: str | tuple[str, ...] | None = None
     """The command of an automatic node: a shell line, or an argument vector."""
+    map: MapSpec | None = None
+    """What makes it a batch node; such a node has no ``run`` of its own."""
     env: dict[str, str] = {}
     retry_budget: int | None = None
     """Entries into RETRYABLE before it must escalate; None takes the policy (FSN-3)."""
@@ -197,6 +226,8 @@ class Node(Record, msgspec.Struct, omit_defaults=True):
     """While BLOCKED: reason and wake."""
     invocation: str | None = None
     """The newest contract issued; in force (in ``State.contracts``) only while RUNNING."""
+    contract_sha256: str = ""
+    """Of a batch node's newest contract: its verdict rests on what that says of the units."""
     state_ref: str | None = None
     """``J-n`` of the event that made it so."""
     successors: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from perdure.core.batch import criteria_of
 from perdure.core.criteria import render_criterion
 from perdure.core.fold import Replica
 from perdure.core.frontier import frontier
@@ -40,9 +41,7 @@ def next_step(replica: Replica) -> Data:
         "goal": cut(node.spec.goal, brief_chars_max),
         "scope": f"artifacts/{node.node_id}/",
         "outputs": None if outputs is None else list(outputs[:items_max]),
-        "accept": [
-            cut(render_criterion(item)) for item in node.spec.acceptance_criteria[:items_max]
-        ],
+        "accept": [cut(render_criterion(item)) for item in criteria_of(node)[:items_max]],
         "inputs": [
             state.artifacts[name].path
             for dep in node.deps[:items_max]
@@ -51,7 +50,9 @@ def next_step(replica: Replica) -> Data:
         "attempt": node.attempts + 1,
         "last_failure": cut(node.diagnosis, 400),
         "others_ready": len(names) - 1,
-        "commands": [
+        "commands": ["perdure run FILE"]
+        if node.spec.map is not None
+        else [
             f"perdure start {node.node_id}",
             f"perdure beat {node.node_id}",
             f"perdure submit {node.node_id}",
@@ -77,7 +78,7 @@ def show(replica: Replica, name: str) -> Data:
 def _node(replica: Replica, node: Node) -> Data:
     state = replica.state
     data: Data = msgspec.to_builtins(node)
-    data["spec"]["acceptance"] = [render_criterion(c) for c in node.spec.acceptance_criteria]
+    data["spec"]["acceptance"] = [render_criterion(c) for c in criteria_of(node)]
     data["waits_for"] = {dep: state.nodes[dep].state for dep in open_deps(state, node)}
     data["dependents"] = list(replica.dependents.get(node.node_id, ()))
     data["can_go_to"] = sorted({edge.target for edge in edges_from(node.state)})

@@ -108,6 +108,8 @@ def graph_view(state: State) -> dict[str, Any]:
 def _node_view(node: Node) -> dict[str, Any]:
     view = msgspec.structs.asdict(node)
     view["spec"] = msgspec.structs.asdict(node.spec)
+    if node.spec.map is None:  # only batch nodes have these, and older views are still whole
+        del view["contract_sha256"], view["spec"]["map"]
     return view
 
 

@@ -6,11 +6,13 @@ executor needs and the only place it may write; one that nothing cites is harmle
 """
 
 import posixpath
+from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from perdure.core.batch import criteria_of
 from perdure.core.codec import timestamp, to_json
 from perdure.core.commands import IssuedContract
 from perdure.core.model import Executor, Node, contract_bytes_max
@@ -18,8 +20,23 @@ from perdure.errors import RefusedError
 from perdure.runtime.engine import Engine
 
 
+class Units(NamedTuple):
+    """What a contract says of a batch node's units."""
+
+    inventory: Mapping[str, Any]
+    """``total`` and ``sha256`` of the keys, which the verdict rests on; source and a sample."""
+    skip: int
+    """How many are done already."""
+
+
 def issue_contract(
-    engine: Engine, node: Node, executor: Executor, *, ttl_s: float | None, out_of_order: str = ""
+    engine: Engine,
+    node: Node,
+    executor: Executor,
+    *,
+    ttl_s: float | None,
+    out_of_order: str = "",
+    units: Units | None = None,
 ) -> IssuedContract:
     """Write the work order for the next attempt at ``node``; bytes and name are durable on return.
 
@@ -31,6 +48,13 @@ def issue_contract(
     invocation_id = f"inv-{stamp}-{engine.world.ids.token()}"
     budget: dict[str, Any] = msgspec.to_builtins(node.spec.budget)
     document = _work_order(engine, node, executor, invocation_id, budget)
+    if units is not None:
+        document |= {
+            "map": msgspec.to_builtins(node.spec.map),
+            "units": dict(units.inventory),
+            "skip": units.skip,
+        }
+        document["reporting"]["ledger_required"] = True
     data = to_json(document) + b"\n"
     if len(data) > contract_bytes_max:
         raise RefusedError(
@@ -78,7 +102,7 @@ def _work_order(
         "units": None,
         "skip": [],
         "outputs": None if spec.outputs is None else list(spec.outputs),
-        "acceptance": [msgspec.to_builtins(criterion) for criterion in spec.acceptance_criteria],
+        "acceptance": [msgspec.to_builtins(criterion) for criterion in criteria_of(node)],
         "verification_level": node.verification_level,
         "constraints": [
             f"Write only below {scope}/ and tmp/.",

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from perdure.core.batch import criteria_of
 from perdure.core.codec import timestamp
 from perdure.core.commands import FileMove, RegisterArtifact, Verdict
 from perdure.core.decide_ending import check_receipt
@@ -22,7 +23,7 @@ from perdure.runtime.contracts import environment_for
 from perdure.runtime.engine import Engine
 from perdure.runtime.git import find_commit
 from perdure.runtime.integrity import judge_artifact
-from perdure.runtime.probe import hash_file
+from perdure.runtime.probe import CitedContract, hash_file
 from perdure.runtime.verify import run_checks
 from perdure.storage.workspace import normal_path, reserved_reason, resolve_inside
 
@@ -194,9 +195,8 @@ def verify_node(engine: Engine, node: Node) -> Verdict:
             f"{node.node_id} is not DONE: it has {what}. No disk, no DONE.",
             fix=f"Write it and register it: perdure artifact add {node.node_id} PATH",
         )
-    criteria = node.spec.acceptance_criteria
     judged: Sequence[dict[str, Any]] = ()
-    if criteria:
+    if criteria_of(node):
         judged = _run_criteria(engine, node)
     elif node.spec.outputs == ():
         raise EvidenceError(
@@ -246,11 +246,19 @@ def _run_criteria(engine: Engine, node: Node) -> Sequence[dict[str, Any]]:
         engine.disk,
         engine.layout.root,
         node.node_id,
-        node.spec.acceptance_criteria,
+        criteria_of(node),
         environment=environment_for(engine, node),
         timeout_s=engine.replica.state.policies.check_timeout_s,
+        contract=_contract_of_units(node),
     )
     return [msgspec.to_builtins(result) for result in results]
+
+
+def _contract_of_units(node: Node) -> CitedContract | None:
+    """The contract that names the units of a batch node, as the journal cites it."""
+    if node.spec.map is None:
+        return None
+    return CitedContract(f"contracts/{node.invocation}.json", node.contract_sha256)
 
 
 def unfinished_moves(engine: Engine, node_id: str | None = None) -> tuple[FileMove, ...]:

@@ -7,13 +7,42 @@ bounded. Never writes.
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from perdure.errors import CheckFailedError
 from perdure.ports import Disk, FileStat
 from perdure.storage.workspace import resolve_inside
 
 line_bytes_max: Final = 16 << 20
+first_few_max: Final = 5
+"""Single faults that a detail names; the rest is only counted."""
+fault_chars_max: Final = 240
+
+
+class CitedContract(NamedTuple):
+    """The contract of an attempt: where it is, and the sha256 that the journal has of it."""
+
+    path: str
+    sha256: str
+
+
+class FirstFew:
+    """The first few of possibly very many."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.shown: list[str] = []
+
+    def add(self, text: str) -> None:
+        """Count one more, and keep it when it is among the first."""
+        self.count += 1
+        if len(self.shown) < first_few_max:
+            long = len(text) > fault_chars_max
+            self.shown.append(text[: fault_chars_max - 3] + "..." if long else text)
+
+    def __str__(self) -> str:
+        more = self.count - len(self.shown)
+        return "; ".join(self.shown) + (f"; and {more} more" if more else "")
 
 
 def hash_file(disk: Disk, path: str) -> tuple[str, int]:
@@ -40,6 +69,7 @@ class Probe:
         environment: Mapping[str, str],
         timeout_s: float,
         cwd: str,
+        contract: CitedContract | None = None,
     ) -> None:
         self.disk = disk
         self.root = root
@@ -47,6 +77,8 @@ class Probe:
         self.environment = environment
         self.timeout_s = timeout_s
         self.cwd = cwd
+        self.contract = contract
+        """Of the attempt at a batch node that is being judged."""
         self.inputs: list[dict[str, Any]] = []
 
     def locate(self, path: str) -> tuple[str, FileStat | None]:
@@ -81,8 +113,9 @@ class Probe:
         self._record(path, hashlib.sha256(data).hexdigest(), len(data))
         return data
 
-    def lines(self, path: str) -> Iterator[tuple[int, bytes]]:
+    def lines(self, path: str, bytes_max: int | None = None) -> Iterator[tuple[int, bytes]]:
         """Line numbers from 1 and lines without their ``\\n``; hashed when read to the end."""
+        most = line_bytes_max if bytes_max is None else bytes_max
         digest, size_bytes, number, rest = hashlib.sha256(), 0, 0, b""
         for chunk in self.disk.read_chunks(self.file(path)):
             digest.update(chunk)
@@ -91,10 +124,8 @@ class Probe:
             for line in whole:
                 number += 1
                 yield number, line
-            if len(rest) > line_bytes_max:
-                raise CheckFailedError(
-                    f"line {number + 1} of {path} is longer than {line_bytes_max} bytes."
-                )
+            if len(rest) > most:
+                raise CheckFailedError(f"line {number + 1} of {path} is longer than {most} bytes.")
         if rest:
             yield number + 1, rest
         self._record(path, digest.hexdigest(), size_bytes)

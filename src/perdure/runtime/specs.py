@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from perdure.core.batch import is_of_workspace, map_problem, outputs_with_findings
 from perdure.core.criteria import parse_criterion
 from perdure.core.lookup import near
 from perdure.core.model import Spec
@@ -40,11 +41,28 @@ def make_spec(node_id: str, spec: Spec | None, fields: Mapping[str, Any]) -> Spe
         values["outputs"] = _outputs(node_id, values["outputs"])
     base = msgspec.to_builtins(spec if spec is not None else Spec())
     try:
-        return msgspec.convert({**base, **msgspec.to_builtins(values)}, Spec)
+        made = msgspec.convert({**base, **msgspec.to_builtins(values)}, Spec)
     except msgspec.ValidationError as error:
         raise UsageError(
             f"the spec of {node_id} is not valid: {error}.", code="bad_spec", fix="Correct it."
         ) from None
+    return made if made.map is None else _batch(node_id, made)
+
+
+def _batch(node_id: str, spec: Spec) -> Spec:
+    """The spec of a batch node, held to what a task file would be held to."""
+    batch = spec.map
+    assert batch is not None
+    problem = map_problem(batch) or ("it has both run and map" if spec.run is not None else "")
+    if problem:
+        raise UsageError(
+            f"the spec of {node_id} is not valid: {problem}.", code="bad_spec", fix="Correct it."
+        )
+    for path in (batch.items, batch.glob):
+        if path is not None and is_of_workspace(path):
+            normal_path(path)
+    outputs = outputs_with_findings(node_id, spec.outputs)
+    return msgspec.structs.replace(spec, outputs=outputs)
 
 
 def _outputs(node_id: str, given: object) -> tuple[str, ...] | None:

@@ -23,19 +23,20 @@ from perdure.core.model import CheckMethod, Criterion, VerificationLevel
 from perdure.errors import CheckFailedError, PathError, StorageError, UsageError
 from perdure.ports import Disk
 from perdure.runtime.file_glob import matching_files
-from perdure.runtime.probe import Probe
+from perdure.runtime.probe import (
+    CitedContract,
+    FirstFew,
+    Probe,
+    fault_chars_max,
+    first_few_max,
+)
 from perdure.runtime.script import run_script
+from perdure.runtime.units import check_units
 
 # Limits.
 detail_chars_max: Final = 2_000
-findings_max: Final = 5
-"""Single findings that a detail names; the rest is only counted."""
-finding_chars_max: Final = 240
 matched_file_bytes_max: Final = 16 << 20
 json_file_bytes_max: Final = 64 << 20
-
-_UNIT_DONE: Final = frozenset({"ok", "skip-evidence", "skip"})
-_UNIT_STATUS: Final = _UNIT_DONE | {"fail"}
 
 
 class CheckResult(msgspec.Struct, frozen=True):
@@ -53,13 +54,6 @@ class CheckResult(msgspec.Struct, frozen=True):
     """What was found, at most ``detail_chars_max`` characters."""
 
 
-class _UnitLine(msgspec.Struct):
-    """The part of a ledger line that the verdict needs."""
-
-    unit_id: str | int
-    status: str
-
-
 def run_checks(
     disk: Disk,
     root: str,
@@ -69,11 +63,13 @@ def run_checks(
     environment: Mapping[str, str],
     timeout_s: float,
     cwd: str | None = None,
+    contract: CitedContract | None = None,
 ) -> list[CheckResult]:
     """Run all of them, in order, one result each; nothing short-circuits.
 
     ``timeout_s`` limits each script that names no limit itself, in seconds; scripts run in ``cwd``
-    (the workspace by default) with exactly ``environment``. A criterion that is malformed, leaves
+    (the workspace by default) with exactly ``environment``. ``contract`` is that of a batch node,
+    whose units it names. A criterion that is malformed, leaves
     the workspace or meets an I/O error is a failed result that names the error; it never raises
     for these.
     """
@@ -86,6 +82,7 @@ def run_checks(
                 environment=environment,
                 timeout_s=timeout_s,
                 cwd=cwd or root,
+                contract=contract,
             ),
             criterion,
         )
@@ -119,24 +116,6 @@ def _run_check(probe: Probe, criterion: Criterion) -> CheckResult:
     )
 
 
-class _Findings:
-    """The first few of possibly very many."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.shown: list[str] = []
-
-    def add(self, text: str) -> None:
-        self.count += 1
-        if len(self.shown) < findings_max:
-            long = len(text) > finding_chars_max
-            self.shown.append(text[: finding_chars_max - 3] + "..." if long else text)
-
-    def __str__(self) -> str:
-        more = self.count - len(self.shown)
-        return "; ".join(self.shown) + (f"; and {more} more" if more else "")
-
-
 # The checks. Each says whether it holds and what was found.
 
 
@@ -150,7 +129,7 @@ def _check_nonempty(probe: Probe, params: dict[str, Any]) -> tuple[bool, str]:
 
 def _look_up(probe: Probe, params: dict[str, Any], *, may_be_empty: bool) -> tuple[bool, str]:
     """Every path is looked at, also after one has failed."""
-    good, bad = _Findings(), _Findings()
+    good, bad = FirstFew(), FirstFew()
     for path in params.get("paths") or [params["path"]]:
         try:
             full, found = probe.locate(path)
@@ -186,7 +165,7 @@ def _check_schema(probe: Probe, params: dict[str, Any]) -> tuple[bool, str]:
     if isinstance(schema, str):
         schema = _decoded(probe.read(schema, json_file_bytes_max), schema)
     errors_of = _schema_errors(schema)
-    findings = _Findings()
+    findings = FirstFew()
     if not path.endswith((".jsonl", ".ndjson")):
         for error in errors_of(_decoded(probe.read(path, json_file_bytes_max), path)):
             findings.add(error)
@@ -196,7 +175,7 @@ def _check_schema(probe: Probe, params: dict[str, Any]) -> tuple[bool, str]:
         if not line.strip():
             continue
         checked += 1
-        if findings.count > findings_max:
+        if findings.count > first_few_max:
             continue  # enough is known; the rest is read for the hash only
         try:
             errors = errors_of(_decoded(line, "it"))
@@ -235,8 +214,8 @@ def _schema_errors(schema: object) -> Callable[[Any], list[str]]:
 
     def errors_of(document: Any) -> list[str]:
         try:
-            found = islice(validator.iter_errors(document), findings_max + 1)
-            return [f"{error.json_path}: {error.message[:finding_chars_max]}" for error in found]
+            found = islice(validator.iter_errors(document), first_few_max + 1)
+            return [f"{error.json_path}: {error.message[:fault_chars_max]}" for error in found]
         except referencing.exceptions.Unresolvable as error:
             raise CheckFailedError(f"the schema refers to {error.ref!r}, which it lacks.") from None
         except (re.error, RecursionError) as error:
@@ -253,7 +232,7 @@ def _check_matches(probe: Probe, params: dict[str, Any]) -> tuple[bool, str]:
     if found is None:
         return False, f"nothing in {path} matches."
     line = text.count("\n", 0, found.start()) + 1
-    return True, f"{path} matches on line {line}: {found[0][:finding_chars_max]!r}."
+    return True, f"{path} matches on line {line}: {found[0][:fault_chars_max]!r}."
 
 
 def _check_count(probe: Probe, params: dict[str, Any]) -> tuple[bool, str]:
@@ -268,8 +247,8 @@ def _check_count(probe: Probe, params: dict[str, Any]) -> tuple[bool, str]:
         if links:
             found += f", {links} links passed over"
         if paths:
-            found += f": {', '.join(paths[:findings_max])}" + (
-                ", ..." if number > findings_max else ""
+            found += f": {', '.join(paths[:first_few_max])}" + (
+                ", ..." if number > first_few_max else ""
             )
     wanted = params.get("equals")
     least, most = params.get("min", wanted), params.get("max", wanted)
@@ -305,36 +284,6 @@ def _check_script(probe: Probe, params: dict[str, Any]) -> tuple[bool, str]:
     return outcome.exit_code == 0 and not outcome.timed_out, found
 
 
-def _check_units(probe: Probe, params: dict[str, Any]) -> tuple[bool, str]:
-    path = params.get("ledger") or f"artifacts/{probe.node_id}/ledger.jsonl"
-    total = params.get("total")
-    findings = _Findings()
-    last: dict[str, str] = {}
-    for number, line in probe.lines(path):
-        if not line.strip():
-            continue
-        try:
-            unit = msgspec.json.decode(line, type=_UnitLine)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            findings.add(f"line {number} is not a ledger line ({error})")
-            continue
-        if unit.status not in _UNIT_STATUS:
-            findings.add(f"line {number} has the unknown status {unit.status!r}")
-        last[str(unit.unit_id)] = unit.status
-    for unit_id, status in last.items():
-        if status == "fail":
-            findings.add(f"unit {unit_id} failed")
-    if total is not None and len(last) != total:
-        findings.add(f"it has {len(last)} units, not {total}")
-    elif total is None and not last:
-        findings.add("it has no units")
-    done = sum(status in _UNIT_DONE for status in last.values())
-    return (
-        not findings.count,
-        f"{path}: {findings if findings.count else f'all {done} units are done'}.",
-    )
-
-
 def _check_audit(_probe: Probe, _params: dict[str, Any]) -> tuple[bool, str]:
     return False, "not decided: level V2, by an auditor who is not the producer."
 
@@ -362,7 +311,8 @@ _HOW: Final = {
     "count, a last line without a line feed does.",
     "script": "The command was run with closed input under a time limit; exit code 0 passes.",
     "units": "Every ledger line was decoded; the last status of each unit must be ok, "
-    "skip-evidence or skip, and the number of units the total where one is given.",
+    "skip-evidence or skip, and the number of units the total where one is given. Of a batch node "
+    "the units that are not skip must be those of its contract, and each must have a finding.",
     "audit": "The mechanical verifier (V1) does not judge this.",
     "human": "The mechanical verifier (V1) does not judge this.",
 }
@@ -374,7 +324,7 @@ _CHECKS: Final[dict[str, Callable[[Probe, dict[str, Any]], tuple[bool, str]]]] =
     "matches": _check_matches,
     "count": _check_count,
     "script": _check_script,
-    "units": _check_units,
+    "units": check_units,
     "audit": _check_audit,
     "human": _check_human,
 }

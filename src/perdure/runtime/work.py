@@ -6,7 +6,8 @@ files of a failed attempt are out of the way before the next one starts; a verdi
 rests on are committed together.
 """
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -20,16 +21,14 @@ from perdure.errors import (
     CheckFailedError,
     EvidenceError,
     RefusedError,
-    StorageError,
     TransitionError,
 )
 from perdure.runtime.batching import Committed
-from perdure.runtime.contracts import issue_contract
+from perdure.runtime.contracts import Units, issue_contract
 from perdure.runtime.engine import Engine
 from perdure.runtime.evidence import read_back, resolve_refs, unfinished_moves, verify_node
+from perdure.runtime.scope import clear_scope, products_below
 from perdure.storage.workspace import resolve_inside
-
-_LEDGERS: Final = frozenset({"ledger.jsonl", "findings.jsonl", "state.json", "SUMMARY.md"})
 
 
 def start(
@@ -42,11 +41,14 @@ def start(
     payload: dict[str, Any] | None = None,
     evidence: tuple[str, ...] = (),
     op: str | None = None,
+    units: Callable[[Node], Units] | None = None,
 ) -> Committed:
     """Issue a contract and commit N02 or N11 (with N01 before it where that is due).
 
     ``session`` gives the contract a time to live instead of this process's life. With ``rank`` a
-    start that is not the first of the frontier is journaled as such, with ``reason``.
+    start that is not the first of the frontier is journaled as such, with ``reason``. A batch node
+    needs ``units``, which takes the inventory once the way is clear, before the contract is
+    written.
     """
     with engine.writing():
         before, state = engine.repeated(op), engine.replica.state
@@ -54,6 +56,13 @@ def start(
             return before
         node = node_of(state, node_id)
         check_start(state, node)
+        if node.spec.map is not None and units is None:
+            raise RefusedError(
+                f"{node_id} is a batch node: its units are given out one by one, by a run.",
+                code="batch_by_hand",
+                rule="JB-8",
+                fix="Let `perdure run FILE` do it, with the task file that the node is from.",
+            )
         out_of_order = ""
         if rank:
             first = frontier(engine.replica)[0]
@@ -69,6 +78,7 @@ def start(
             _executor(engine, session),
             ttl_s=state.policies.contract_ttl_s if session else None,
             out_of_order=out_of_order,
+            units=units(node) if units is not None else None,
         )
         given = {**(payload or {}), "issued_at": engine.world.clock.now()}
         command = c.MoveNode(node_id, "RUNNING", evidence, given, contract)
@@ -93,69 +103,6 @@ def _check_nothing_to_move(engine: Engine, node: Node) -> None:
         )
 
 
-def clear_scope(engine: Engine, node: Node) -> list[str]:
-    """Move what earlier attempts left unregistered to ``tmp/recovered``; ledgers stay.
-
-    A truncated output can so never be taken for a complete one. Links are moved, not followed; a
-    scope that is no directory any more, or that cannot be walked, is moved as a whole. Repeating
-    it after a crash moves the rest.
-    """
-    root, disk = engine.layout.root, engine.disk
-    scope = f"artifacts/{node.node_id}"
-    keep = engine.replica.paths
-    stat = disk.stat(f"{root}/{scope}")
-    try:
-        whole = stat is not None and stat.kind != "dir"
-        strays = [path for path in _files_below(engine, scope) if path not in keep]
-    except StorageError:
-        whole = not any(path.startswith(f"{scope}/") for path in keep)
-        if not whole:
-            raise
-    if whole:
-        strays = [scope]
-    for path in node.spec.outputs or ():
-        outside = not path.startswith(f"{scope}/") and path not in keep
-        if outside and _is_stray(engine, path):
-            strays.append(path)
-    moved = []
-    for path in strays:
-        if path.rpartition("/")[2] in _LEDGERS:
-            continue
-        target = f"tmp/recovered/{node.node_id}-{node.attempts}/{path}"
-        number = 1
-        while disk.stat(f"{root}/{target}") is not None:
-            number += 1
-            target = f"tmp/recovered/{node.node_id}-{node.attempts}.{number}/{path}"
-        disk.make_dirs(f"{root}/{target}".rpartition("/")[0])
-        disk.rename(f"{root}/{path}", f"{root}/{target}")
-        moved.append(target)
-    return moved
-
-
-def _is_stray(engine: Engine, path: str) -> bool:
-    """Whether something lies at an output outside the scope, in a directory of the workspace."""
-    parent = path.rpartition("/")[0]
-    if parent:
-        resolve_inside(engine.disk, engine.layout.root, parent)
-    return engine.disk.stat(f"{engine.layout.root}/{path}") is not None
-
-
-def _files_below(engine: Engine, directory: str) -> list[str]:
-    """Workspace-relative paths of all that is not a directory below one; links are not followed."""
-    stat = engine.disk.stat(f"{engine.layout.root}/{directory}")
-    found, stack = [], [directory] if stat is not None and stat.kind == "dir" else []
-    while stack:
-        current = stack.pop()
-        for name in engine.disk.list_dir(f"{engine.layout.root}/{current}"):
-            path = f"{current}/{name}"
-            stat = engine.disk.stat(f"{engine.layout.root}/{path}")
-            if stat is not None and stat.kind == "dir":
-                stack.append(path)
-            elif stat is not None:
-                found.append(path)
-    return sorted(found)
-
-
 def register_outputs(engine: Engine, node: Node) -> list[str]:
     """Register the declared outputs that are on disk; for a node that declares none, its scope.
 
@@ -164,8 +111,7 @@ def register_outputs(engine: Engine, node: Node) -> list[str]:
     declared = node.spec.outputs
     paths = list(declared or ())
     if declared is None:
-        paths = _files_below(engine, f"artifacts/{node.node_id}")
-        paths = [path for path in paths if path.rpartition("/")[2] not in _LEDGERS]
+        paths = products_below(engine, f"artifacts/{node.node_id}")
     missing = []
     synced: set[str] = set()
     for path in paths:
@@ -186,10 +132,13 @@ def submit(
     *,
     check: bool = True,
     op: str | None = None,
+    units_done: bool = False,
 ) -> Committed:
     """N03 with the registrations it rests on in one commit, then the verdict in another.
 
-    A crash between the two leaves VERIFYING, from where the next submit or check goes on.
+    ``units_done`` is for whoever runs the units of a batch node: nobody else may register findings
+    that are still being added to. A crash between the two leaves VERIFYING, from where the next
+    submit or check goes on.
     """
     with engine.writing():
         before = engine.repeated(op)
@@ -203,6 +152,14 @@ def submit(
                     f"{node_id} is {node.state}: there is no attempt under way to submit.",
                     rule="N03",
                     fix=f"Start it first: perdure start {node_id}",
+                )
+            if node.spec.map is not None and not units_done:
+                raise RefusedError(
+                    f"{node_id} is a batch node: it is submitted by its run, once all its units"
+                    " are done.",
+                    code="batch_by_hand",
+                    rule="JB-8",
+                    fix=f"Wait for it; `perdure show {node_id}` tells how many units are done.",
                 )
             claimed = _claim(engine, node, evidence, op=None if check else op)
         if not check:
@@ -281,7 +238,11 @@ def commit_verdict(
                 fix=f"`perdure show {node.node_id}` tells by whom.",
             )
         command = c.MoveNode(node.node_id, "DONE", evidence, verdict=verdict)
-        return engine.execute(command, op=op)
+        committed = engine.execute(command, op=op)
+        if node.spec.map is not None and not verdict.passed and not engine.moves_after_commit:
+            # Its findings were moved away: the rest of the job would claim what nothing proves.
+            clear_scope(engine, node_of(engine.replica.state, judged.node_id))
+        return committed
 
 
 def check(

@@ -15,6 +15,7 @@ from perdure.control.graph import source_of
 from perdure.control.run import RunLoop
 from perdure.control.taskfile import TaskFile, load_task_file
 from perdure.errors import NotFoundError, StorageError, TaskFileError
+from perdure.host import processor_count
 from perdure.runtime.halt import HaltRuntime
 from perdure.runtime.recover import summary
 from perdure.runtime.world import World, real_world
@@ -123,7 +124,7 @@ def run_file(
     directory: str | None,
     start_dir: str,
     environ: Mapping[str, str],
-    jobs: int,
+    jobs: int | None,
     actor: str,
     emit: Callable[[Data], None],
     on_loop: Callable[[Callable[[int], None]], None],
@@ -131,11 +132,18 @@ def run_file(
     """Read a task file, find or make its workspace and drive it there: the whole of ``run``.
 
     ``path`` is relative to the current directory. Nothing is created before the file has been
-    validated whole. For the rest see :func:`run_task`.
+    validated whole. ``jobs`` of None is one command for each processor. For the rest see
+    :func:`run_task`.
     """
     world = real_world()
     task = read_task_file(path, world)
     workspace = locate_run(directory, start_dir, environ, task, world)
     return run_task(
-        workspace, task, jobs=jobs, actor=actor, world=world, emit=emit, on_loop=on_loop
+        workspace,
+        task,
+        jobs=jobs or processor_count(),
+        actor=actor,
+        world=world,
+        emit=emit,
+        on_loop=on_loop,
     )

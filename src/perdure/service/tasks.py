@@ -32,6 +32,7 @@ _node_views: Final = LateModule("perdure.core.node_views")
 _halt: Final = LateModule("perdure.runtime.halt")
 _recover: Final = LateModule("perdure.runtime.recover")
 _inspection: Final = LateModule("perdure.runtime.inspection")
+_batches: Final = LateModule("perdure.service.batches")
 
 answer_wait_s: Final = 2.0
 """How long a command waits for the coordinator's answer to what it dropped."""
@@ -93,9 +94,16 @@ class Service:
     # Queries
 
     def status(self, *, limit: int = 1_000) -> Data:
-        """Where the task stands. ``nodes`` is cut at ``limit``; ``counts`` never is."""
+        """Where the task stands. ``nodes`` is cut at ``limit``; ``counts`` never is.
+
+        Of batch nodes at work ``running`` says how many of their ``units`` are done.
+        """
         engine = self._reader()
         data = views.status(engine.replica, limit=limit)
+        for item in data["running"]:
+            node = engine.replica.state.nodes.get(item["node"])
+            if node is not None and node.spec.map is not None:
+                item["units"] = _batches.units_of(engine, node)
         data["integrity"] = failures(integrity_walk(engine, quick=True))
         data["all_integrity_pass"] = not data["integrity"]
         data["workspace"] = self.workspace
@@ -131,6 +139,9 @@ class Service:
         names = [*state.nodes, *state.artifacts, *state.questions, *state.contracts]
         name = complete(ref, names, "record")
         data: Data = _node_views.show(engine.replica, name)
+        node = state.nodes.get(name)
+        if node is not None and node.spec.map is not None:
+            data["units"] = _batches.units_of(engine, node)
         return data
 
     def log(self, *, after: int | None = None, limit: int = 50) -> Data:

@@ -6,8 +6,8 @@ import os
 import pytest
 
 from perdure.control.taskfile import UNAVAILABLE_ACTIONS, TaskFile, load_task_file
-from perdure.control.taskfile_fields import duration_max_s
 from perdure.control.taskfile_tree import depth_max, problems_shown_max
+from perdure.core.durations import duration_max_s
 from perdure.core.model import Budget, Criterion, Policies
 from perdure.errors import TaskFileError
 

@@ -174,7 +174,8 @@ def test_lines_that_are_not_folded_are_not_counted_as_unchained() -> None:
 @pytest.mark.parametrize(
     "line",
     [b"", b"[]", b"1", b"null", b'{"seq":1}', b'{"seq":1,"kind":7}', b'{"kind":"NOTE"}', b"\xff",
-     b'{"seq":1,"kind":"NOTE","payload":[1]}', b'{"seq":1,"kind":"N\\ud8', b"{" * 100_000],
+     b'{"seq":1,"kind":"NOTE","payload":[1]}', b'{"seq":1,"kind":"N\\ud8', b"{" * 100_000,
+     b'{"seq":1,"kind":"NOTE","payload":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"],
 )  # fmt: skip
 def test_what_is_no_event_raises_valueerror(line: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):

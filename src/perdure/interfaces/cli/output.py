@@ -6,6 +6,7 @@ line; nothing is coloured. It decides nothing.
 """
 
 import contextlib
+import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,8 +29,23 @@ def plain(value: object, most: int | None = line_chars_max) -> str:
     return text if most is None or len(text) <= most else f"{text[: most - 3]}..."
 
 
+def quoted(name: str) -> str:
+    """A name of others as it can be told from every other one: as it is, or as JSON with escapes.
+
+    Cut like any text of others when it is very long.
+    """
+    if name and plain(name, None) == name:
+        return plain(name)
+    return plain(json.dumps(name))
+
+
 def _shown(match: re.Match[str]) -> str:
     return repr(match[0])[1:-1]
+
+
+def is_terminal(request: Request) -> bool:
+    """Whether standard output is a terminal on which a line can be drawn anew."""
+    return sys.stdout.isatty() and request.environ.get("TERM") != "dumb"
 
 
 def write_line(text: str = "") -> None:

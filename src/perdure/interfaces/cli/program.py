@@ -35,7 +35,7 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
         "fail": "work", "retry": "work", "receipt": "work",
     },
     "People": {"note": "people", "decide": "people", "steer": "people"},
-    "Run": {"run": "run"},
+    "Run": {"run": "run", "map": "map", "job": "job"},
     "Integrity": {
         "verify": "integrity", "doctor": "integrity", "selftest": "selftest", "explain": "explain",
     },
@@ -137,7 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    as_json = "--json" in argv
+    as_json = "--json" in (argv[: argv.index("--")] if "--" in argv else argv)
     request = Request(_start_dir(), os.environ)
     _make_encodable()
     try:

@@ -5,7 +5,7 @@ that nobody reads any more is given up and the run is not. It decides nothing.
 """
 
 import time
-from typing import Any
+from typing import Any, Final
 
 from perdure.interfaces.cli.output import plain, some, write_json, write_line
 from perdure.interfaces.cli.request import Data
@@ -33,12 +33,32 @@ class Show:
         """Nothing more comes."""
 
 
+units_line_every_s: Final = 10.0
+"""Of a batch node at work, in lines; its bar moves with each event."""
+
+
 class Lines(Show):
     """One line of text an event, for logs, pipes and agents."""
 
+    def __init__(self) -> None:
+        self._units_told: dict[str, float] = {}
+        """Node at work to when, after its start, its units were last told, in seconds."""
+
     def _show(self, event: Data) -> None:
+        if event["event"] == "units" and not self._is_due(event):
+            return
         for text in event_lines(event):
             write_line(f"{time.strftime('%H:%M:%S')} {text}")
+
+    def _is_due(self, event: Data) -> bool:
+        """Whether the units of this node were not told lately, or this is the last of them."""
+        node, now = str(event["node"]), float(event["wall_s"])
+        last = self._units_told.get(node, 0.0)
+        is_last = event["done"] + event["failed"] >= event["total"]
+        if not is_last and last <= now < last + units_line_every_s:
+            return False
+        self._units_told[node] = 0.0 if is_last else now
+        return True
 
 
 class Bars(Show):
@@ -58,21 +78,34 @@ class Bars(Show):
         self._progress.start()
 
     def _show(self, event: Data) -> None:
+        kind, node = event["event"], str(event.get("node") or "")
+        if kind == "units":
+            self._show_units(node, event)
+            return
         for text in event_lines(event):
             line = f"{time.strftime('%H:%M:%S')} {text}"
             self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
-        kind, node = event["event"], str(event.get("node") or "")
         if kind == "opened":
             self._progress.update(self._overall, description=plain(event["task_id"]))
         elif kind == "started":
             self._nodes[node] = self._progress.add_task(f"  {node}", total=None, count="")
-        elif node in self._nodes and kind != "leftovers":
+        elif node in self._nodes and kind not in ("leftovers", "notice"):
             self._progress.remove_task(self._nodes.pop(node))
         if "total" in event:
             count = f"{event['done']}/{event['total']}"
             self._progress.update(
                 self._overall, completed=event["done"], total=event["total"], count=count
             )
+
+    def _show_units(self, node: str, event: Data) -> None:
+        """How far a batch node is, in its own bar."""
+        if node not in self._nodes:
+            return
+        failed = f", {event['failed']} failed" if event["failed"] else ""
+        count = f"{event['done']}/{event['total']}{failed}"
+        self._progress.update(
+            self._nodes[node], completed=event["done"], total=event["total"], count=count
+        )
 
     def close(self) -> None:
         """Leave the terminal as it was, with the last state of the bars on it."""
@@ -106,6 +139,9 @@ def event_lines(event: Data) -> list[str]:
         return lines
     if kind == "started":
         return [f"started {node} (attempt {event['attempt']})"]
+    if kind == "units":
+        failed = f", {event['failed']} failed" if event["failed"] else ""
+        return [f"units {node}  {event['done']}/{event['total']}{failed}"]
     if kind == "done":
         return [f"done {node}  {event['done']}/{event['total']}"]
     if kind == "failed":
@@ -114,7 +150,9 @@ def event_lines(event: Data) -> list[str]:
         return _orphans(event)
     if kind == "leftovers":
         names = [f"{name} ({pid})" for pid, name in event["processes"]]
-        return [plain(f"stopped what {node} left running: {some(names)}")]
+        return [plain(f"stopped what {node or 'a command'} left running: {some(names)}")]
+    if kind == "notice":
+        return [plain(f"notice {node}: {event['why']}", 400)]
     if kind == "probe_failed":
         return [plain(f"waiting to retry {node}: {event['why']}")]
     if kind == "stopping":

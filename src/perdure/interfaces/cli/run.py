@@ -5,12 +5,9 @@ boundary; every event is printed as it happens; that nobody reads the output any
 stop the work.
 """
 
-import os
-import sys
-
 import click
 
-from perdure.interfaces.cli.output import field, fields, respond, some
+from perdure.interfaces.cli.output import field, fields, is_terminal, respond, some
 from perdure.interfaces.cli.progress import show_for
 from perdure.interfaces.cli.request import Data, Request
 from perdure.interfaces.cli.signals import signals_to_the_loop
@@ -37,7 +34,7 @@ def run_command(request: Request, file: str, jobs: int | None) -> int:
     Example:
       perdure run task.yaml --jobs 4
     """
-    show = show_for(request.json, terminal=_is_terminal(request))
+    show = show_for(request.json, terminal=is_terminal(request))
     with signals_to_the_loop() as on_loop:
         try:
             data = run_file(
@@ -45,7 +42,7 @@ def run_command(request: Request, file: str, jobs: int | None) -> int:
                 directory=request.directory,
                 start_dir=request.start_dir,
                 environ=request.environ,
-                jobs=jobs or _processors(),
+                jobs=jobs,
                 actor=request.actor,
                 emit=show.event,
                 on_loop=on_loop,
@@ -56,16 +53,6 @@ def run_command(request: Request, file: str, jobs: int | None) -> int:
         respond(request, data, _summary(request, data))
     code: int = data["exit_code"]
     return code
-
-
-def _is_terminal(request: Request) -> bool:
-    return sys.stdout.isatty() and request.environ.get("TERM") != "dumb"
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
 
 
 _OUTCOMES = {

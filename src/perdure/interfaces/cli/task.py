@@ -69,8 +69,7 @@ def _status_lines(data: Data) -> list[str]:
     lines = [f"task {data['task_id']}: {data['fsm_task']} at J-{data['seq_last']}, {done}"]
     lines += field("goal", data["goal"])
     lines += field("nodes", ", ".join(f"{count} {state}" for state, count in counts.items()))
-    working = [f"{item['node']} ({item['executor']})" for item in data["running"]]
-    lines += fields("at work", working)
+    lines += fields("at work", [_working(item) for item in data["running"]])
     lines += field("may start", some(data["frontier"]))
     stuck = [f"{item['node']} is {item['state']}: {item['why']}" for item in data["stuck"]]
     lines += fields("stuck", stuck)
@@ -84,6 +83,15 @@ def _status_lines(data: Data) -> list[str]:
     lines += field("run by", f"{owner['holder']}, pid {owner['pid']}" if owner else "nobody now")
     lines += field("hint", data["next_hint"])
     return lines + field("workspace", data["workspace"], None)
+
+
+def _working(item: Data) -> str:
+    text = f"{item['node']} ({item['executor']})"
+    if "units" not in item:
+        return text
+    units = item["units"]
+    failed = f", {units['failed']} failed" if units["failed"] else ""
+    return f"{text}, {units['done']} of {units['total']} units done{failed}"
 
 
 @verb("ready")

@@ -1,0 +1,124 @@
+"""Mistakes that are easily made with ``perdure map`` and ``perdure job``, and what they cost."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.shell import Done, call
+
+BATCH = """
+task_id: t
+nodes:
+  - id: b
+    map: {list: [x, y], run: echo done}
+"""
+
+
+def run_map(directory: Path, *arguments: str) -> Done:
+    return call("map", *arguments, cwd=str(directory))
+
+
+def state_of(job: Path) -> Any:
+    return json.loads((job / "state.json").read_bytes())
+
+
+def listing(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+@pytest.mark.parametrize("arguments", [("map", "--job", "", "--items", "i"), ("job", "status", "")])
+def test_a_job_without_a_directory_is_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    (tmp_path / "i").write_text("a\n", encoding="utf-8")
+    more = ("--", "true") if arguments[0] == "map" else ()
+    done = call(*arguments, *more, cwd=str(tmp_path))
+    assert done.code == 2
+    assert "the directory of the job is an empty text" in done.err
+    assert listing(tmp_path) == {"i"}
+
+
+def test_a_field_that_no_item_has_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "c.csv").write_text("city,country\nTurin,Italy\n", encoding="utf-8")
+    done = run_map(tmp_path, "--job", "j", "--items", "c.csv", "--", "echo", "{cty}")
+    assert done.code == 2
+    assert "the item 'Turin' in line 2 of c.csv has no such field" in done.err
+    assert "did you mean city" in done.err
+    (tmp_path / "c.jsonl").write_text('{"id":"a","x":1}\n{"id":"b"}\n', encoding="utf-8")
+    arguments = ("--job", "j", "--items", "c.jsonl", "--key", "id")
+    done = run_map(tmp_path, *arguments, "--", "echo", "{x}")
+    assert done.code == 2
+    assert "the item 'b' in line 2 of c.jsonl has no such field" in done.err
+    assert listing(tmp_path) == {"c.csv", "c.jsonl"}
+    # With a blank it is text, as a program of awk has it.
+    done = run_map(tmp_path, *arguments, "--", "awk", "BEGIN { print }")
+    assert done.code == 0, done.err
+
+
+def test_no_items_do_not_finish_a_job_that_has_failed_ones(tmp_path: Path) -> None:
+    (tmp_path / "i").write_text("a\nb\n", encoding="utf-8")
+    failing = ("--", "sh", "-c", 'test "$1" = a', "sh", "{}")
+    arguments = ("--job", "j", "--max-attempts", "1")
+    assert run_map(tmp_path, *arguments, "--items", "i", *failing).code == 1
+    (tmp_path / "none").write_text("", encoding="utf-8")
+    done = run_map(tmp_path, *arguments, "--items", "none", *failing)
+    assert done.code == 1
+    assert "there are no items" in done.out
+    assert state_of(tmp_path / "j")["finished_at"] is None
+
+
+def test_the_job_of_a_batch_node_is_not_worked_on_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "task.yaml").write_text(BATCH, encoding="utf-8")
+    workspace = str(tmp_path / "w")
+    assert call("-C", workspace, "run", "task.yaml", cwd=str(tmp_path)).code == 0
+    job = f"{workspace}/artifacts/b"
+    (tmp_path / "i").write_text("z\n", encoding="utf-8")
+    done = run_map(tmp_path, "--job", job, "--items", "i", "--", "echo", "{}")
+    assert done.code == 4
+    assert "belongs to a batch node" in done.err
+    assert call("job", "retry", job).code == 4
+    assert call("job", "verify", job).code == 0
+    assert call("-C", workspace, "verify").code == 0
+
+
+def test_a_key_that_cannot_be_typed_is_named_by_its_hash(tmp_path: Path) -> None:
+    names = [" edge", "a\tb", "-x"]
+    lines = "".join(f"{json.dumps({'id': name})}\n" for name in names)
+    (tmp_path / "i.jsonl").write_text(lines, encoding="utf-8")
+    arguments = ("--job", "j", "--items", "i.jsonl", "--key", "id", "--max-attempts", "1")
+    assert run_map(tmp_path, *arguments, "--", "false").code == 1
+    shown = call("job", "errors", "j", cwd=str(tmp_path)).out
+    assert '" edge"  ' in shown
+    assert '"a\\tb"  ' in shown
+    errors = call("job", "errors", "j", "--json", cwd=str(tmp_path)).data["errors"]
+    by_key = {entry["key"]: entry["hash"] for entry in errors}
+    assert set(by_key) == set(names)
+    assert by_key[" edge"] in shown
+    done = call("job", "retry", "j", by_key["a\tb"], "--json", cwd=str(tmp_path))
+    assert (done.code, done.data["reset"]) == (0, 1)
+    assert call("job", "retry", "j", "--", "-x", cwd=str(tmp_path)).code == 0
+
+
+def test_a_batch_whose_check_fails_leaves_no_job_without_findings(tmp_path: Path) -> None:
+    text = BATCH.replace("run: echo done}", "run: echo done}\n    accept: ['script: false']")
+    (tmp_path / "task.yaml").write_text(f"{text}    retry: 1\n", encoding="utf-8")
+    workspace = tmp_path / "w"
+    done = call("-C", str(workspace), "run", "task.yaml", cwd=str(tmp_path))
+    assert "QUARANTINED" in done.out or "RETRYABLE" in done.out, done.out
+    scope = workspace / "artifacts" / "b"
+    assert not scope.exists() or listing(scope) == set()
+    assert call("-C", str(workspace), "verify").code == 0
+
+
+def test_a_process_that_hides_from_every_look_ends_with_the_run(tmp_path: Path) -> None:
+    hidden = (
+        'mkfifo at; env -i "$(command -v setsid)" "$(command -v sh)" -c '
+        '\'echo hidden > at; exec "$0" 3600\' "$(command -v sleep)" & read hidden < at;'
+        ' echo $! > "$PERDURE_SCOPE/pid"'
+    )
+    text = f"task_id: t\nnodes:\n  - id: n\n    run: {json.dumps(hidden)}\n"
+    (tmp_path / "task.yaml").write_text(text, encoding="utf-8")
+    done = call("-C", str(tmp_path / "w"), "run", "task.yaml", cwd=str(tmp_path))
+    assert done.code == 0, done.out
+    pid = int((tmp_path / "w/artifacts/n/pid").read_text(encoding="utf-8"))
+    assert "stopped what a command left running" in done.out
+    assert f"({pid})" in done.out
