@@ -300,7 +300,7 @@ def scan_lines(data: bytes, completed: dict[str, str]) -> Scanned:
     """Enter every finding in ``data``, whole lines of a log, into ``completed``.
 
     The same as :func:`judge_line` on each line, at the cost of decoding and hashing them. Equal
-    times that stand next to each other become one object, because a million of them are kept.
+    times of one call become one object, because a million of them are kept.
     """
     found = _decode_together(data)
     if found is None:
@@ -326,14 +326,11 @@ def _decode_together(data: bytes) -> list[_Fast] | None:
 
 
 def _enter(found: Iterable[_Fast], completed: dict[str, str]) -> None:
-    digest, last = sha256, ""
+    digest = sha256
+    shared: dict[str, str] = {}
+    same = shared.setdefault
     for line in found:
-        at = line.at
-        if at == last:
-            at = last
-        else:
-            last = at
-        completed[digest(line.key.encode()).hexdigest()[:16]] = at
+        completed[digest(line.key.encode()).hexdigest()[:16]] = same(line.at, line.at)
 
 
 def _scan_apart(data: bytes, completed: dict[str, str]) -> Scanned:
