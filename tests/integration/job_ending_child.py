@@ -65,6 +65,22 @@ def in_a_call(directory: str) -> None:
     say("went on")
 
 
+def in_close(directory: str) -> None:
+    """The signal arrives while the main thread closes the only job."""
+    job = opened(directory)
+    log = job._engine.log
+    close = log._close
+
+    def told_meanwhile() -> None:
+        close()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    log._close = told_meanwhile
+    say("ready")
+    job.close()
+    say("went on")
+
+
 def slow_thread(job: CheckpointedJob) -> tuple[threading.Thread, threading.Event]:
     """A thread that is in the middle of a call until the event is set."""
     log = job._engine.log
@@ -195,7 +211,7 @@ def ends_with_an_error(directory: str) -> None:
 SITUATIONS: dict[str, Callable[[str], None]] = {
     situation.__name__: situation
     for situation in (
-        at_rest, two_jobs, in_a_call, in_a_call_of_a_thread, told_twice, own_handler,
+        at_rest, two_jobs, in_a_call, in_close, in_a_call_of_a_thread, told_twice, own_handler,
         opened_in_a_thread, closed, forked, forked_exit, forked_in_a_call, runs_to_its_end,
         ends_with_an_error,
     )

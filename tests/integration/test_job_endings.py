@@ -97,6 +97,13 @@ def test_a_call_under_way_is_finished_first(workspace: str) -> None:
     check_saved(workspace, MANY + 1)
 
 
+def test_sigterm_during_close_ends_the_process_behind_it(workspace: str) -> None:
+    child = Child(workspace, "in_close")
+    assert child.end() == -signal.SIGTERM
+    assert "went on" not in child.said
+    check_saved(workspace, MANY)
+
+
 def test_a_call_of_another_thread_is_finished_first(workspace: str) -> None:
     child = Child(workspace, "in_a_call_of_a_thread")
     assert child.process.poll() is None

@@ -208,7 +208,7 @@ BAD = {
     "not UTF-8 where nobody looks": (b'{"x":"\xff","_key":"a"}', "not UTF-8"),
     "UTF-16": ('{"_key":"a"}'.encode("utf-16"), "not UTF-8"),
     "a surrogate in UTF-8": (b'{"x":"\xed\xa0\x80","_key":"a"}', "not UTF-8"),
-    "too deep": (b'{"x":%b,"_key":"a"}' % (b"[" * 9_000 + b"]" * 9_000), "nested too deeply"),
+    "too deep": (b'{"x":%b,"_key":"a"}' % (b"[" * 100_000 + b"]" * 100_000), "nested too deeply"),
     "too many digits": (b'{"x":NaN,"n":%b,"_key":"a"}' % (b"9" * 9_000), "not JSON"),
 }
 

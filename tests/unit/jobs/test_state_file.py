@@ -415,8 +415,8 @@ BYTES = {
     "a number": b"5",
     "noise": b"\xff\xfe\x00{",
     "two documents": b'{"job":"docs","completed":{}}{}',
-    "too deep": b'{"job":"docs","completed":{},"cursor":' + b"[" * 9_000 + b"]" * 9_000 + b"}",
-    "too deep, like ours": b'{"job":"docs","cursor":' + b"[" * 9_000 + b',"completed":{\n}}',
+    "too deep": b'{"job":"docs","completed":{},"cursor":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "too deep, like ours": b'{"job":"docs","cursor":' + b"[" * 100_000 + b',"completed":{\n}}',
 }
 
 
