@@ -179,8 +179,8 @@ JOB_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "job: log not synced at opening",
         "jobs/repair.py",
-        "    disk.sync_file(path)\n",
-        "",
+        "    disk.sync_file(path)\n    disk.sync_dir(root)\n",
+        "    disk.sync_dir(root)\n",
         (JOB,),
         "has_seen or synced_nothing",
     ),

@@ -1,11 +1,13 @@
 """Mistakes that are easily made with ``perdure map`` and ``perdure job``, and what they cost."""
 
 import json
+import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.shell import Done, call
+from tests.integration.shell import PERDURE, Done, call, environment
 
 BATCH = """
 task_id: t
@@ -96,6 +98,21 @@ def test_a_key_that_cannot_be_typed_is_named_by_its_hash(tmp_path: Path) -> None
     done = call("job", "retry", "j", by_key["a\tb"], "--json", cwd=str(tmp_path))
     assert (done.code, done.data["reset"]) == (0, 1)
     assert call("job", "retry", "j", "--", "-x", cwd=str(tmp_path)).code == 0
+
+
+def test_items_may_come_through_a_pipe(tmp_path: Path) -> None:
+    words = shlex.join([*PERDURE, "map", "--job", "j", "--items"])
+    script = f"{words} <(printf 'a\\nb\\n') -- echo {{}}"
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "all done: 2 of 2 items done" in done.stdout
 
 
 def test_a_batch_whose_check_fails_leaves_no_job_without_findings(tmp_path: Path) -> None:

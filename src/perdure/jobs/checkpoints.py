@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from perdure.jobs.log import FindingLog
-from perdure.jobs.position import Position, Status
+from perdure.jobs.position import Position
 from perdure.jobs.recent import RecentFile
 from perdure.jobs.records import ErrorEntry
 from perdure.jobs.state_file import encode_state
-from perdure.jobs.summary import render_summary
+from perdure.jobs.summary import Status, render_summary
 from perdure.runtime.world import World
 
 STATE_NAME: Final = "state.json"

@@ -2,8 +2,9 @@
 
 Job: the handler, and who is asked. Invariants: it is installed only by the main thread and only in
 the place of the default action, so a program with a handler of its own keeps it; a job in the
-middle of a call is left alone and saves itself at the end of it; a second signal does not wait;
-jobs are known by weak references only. Nothing depends on it: the log alone loses nothing.
+middle of a call, ``close`` included, is left alone and saves itself at the end of it, and then the
+process ends; a second signal does not wait; jobs are known by weak references only. Nothing depends
+on it: the log alone loses nothing.
 """
 
 import os

@@ -256,6 +256,9 @@ class JobEngine:
             self._let_go()
         finally:
             self.end_turn()
+            if self.end_wanted:  # nobody asks a job again that is not open any more
+                self.end_wanted = False
+                endings.go_on_ending()
 
     def _let_go(self) -> None:
         if self._is_closed:  # by another thread, meanwhile

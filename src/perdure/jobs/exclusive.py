@@ -26,6 +26,10 @@ HOLDER_NAME: Final = ".holder.json"
 
 turn_wait_s: Final = 10.0
 """How long a newer object waits for the call of an older one to end."""
+holder_looks_max: Final = 25
+"""How often a refused process looks for the name of a holder that has not said it yet."""
+holder_look_s: Final = 0.02
+"""Between two of these looks."""
 _holder_bytes_max: Final = 64 << 10
 _rounds_max: Final = 8
 
@@ -127,8 +131,9 @@ _claims: Final = _Claims()
 def take_job(world: World, root: str, name: str) -> Claim:
     """Take the job in the directory ``root``; the claim's guard is held on return.
 
-    An older object of this process loses it. Raises LeaseHeldError at once when another process
-    has it, RefusedError when this process has it under another name, StorageError.
+    An older object of this process loses it. Raises LeaseHeldError when another process has it, at
+    once unless that one has yet to say who it is; RefusedError when this process has it under
+    another name; StorageError.
     """
     # A simulated disk is a process of its own; all real ones belong to this one.
     key = (root, None if isinstance(world.disk, RealDisk) else id(world.disk))
@@ -145,8 +150,9 @@ def take_job(world: World, root: str, name: str) -> Claim:
                 claim.guard.acquire()
                 _claims.current[key] = claim
                 break
-            if _claims.current.get(key) is older:
-                raise _held(world, root)
+            is_elsewhere = _claims.current.get(key) is older
+        if is_elsewhere:
+            raise _held(world, root)
     else:
         raise _held(world, root)
     _tell_holder(world, root)
@@ -183,9 +189,8 @@ def _tell_holder(world: World, root: str) -> None:
 
 
 def _held(world: World, root: str) -> LeaseHeldError:
-    holder = read_holder(world.disk, root)
-    # What an earlier holder left is no answer: the one of now may not have written yet.
-    if holder is None or world.processes.state(holder.process()) == "gone":
+    holder = _holder_of_now(world, root)
+    if holder is None:
         who, stop = "another process, which has not said which", "that process"
     else:
         who = f"pid {holder.pid} on {holder.host} since {holder.at}"
@@ -196,6 +201,16 @@ def _held(world: World, root: str) -> LeaseHeldError:
         rule="JB-3",
         fix=f"Wait until it is done, or stop {stop}, then run this again.",
     )
+
+
+def _holder_of_now(world: World, root: str) -> Holder | None:
+    """Who has the job. What an earlier holder left is no answer: that of now is just writing it."""
+    for _ in range(holder_looks_max):
+        holder = read_holder(world.disk, root)
+        if holder is not None and world.processes.state(holder.process()) != "gone":
+            return holder
+        world.clock.sleep(holder_look_s)
+    return None
 
 
 def _disown() -> None:

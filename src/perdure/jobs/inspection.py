@@ -8,7 +8,6 @@ does not hide the others. Memory is about 100 bytes an item, whatever the lines 
 """
 
 import shlex
-from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -86,7 +85,7 @@ def require_job(disk: Disk, directory: str) -> None:
 # state.json
 
 
-class _Claims(dict[str, str]):
+class _Unproven(dict[str, str]):
     """What ``decode_state`` enters, kept as numbers, none of which is proven yet."""
 
     def __init__(self, proven: dict[int, bool]) -> None:
@@ -95,10 +94,6 @@ class _Claims(dict[str, str]):
 
     def __setitem__(self, name: str, at: str) -> None:
         self._proven[int(name, 16)] = False
-
-    def update(self, entries: Iterable[str]) -> None:  # type: ignore[override]
-        for name in entries:
-            self[name] = ""
 
 
 class _Queue(msgspec.Struct):
@@ -117,7 +112,7 @@ def _check_state(
         return None
     _check_entries(disk.read(path), draft)
     try:
-        head = decode_state(disk.read_chunks(path), _Claims(proven))
+        head = decode_state(disk.read_chunks(path), _Unproven(proven))
     except ValueError as error:
         proven.clear()
         draft.defect("state", f"{STATE_NAME} is no state of a job: {error}.", _STATE_FIX)

@@ -16,12 +16,9 @@ from perdure.jobs.lines import item_hash
 from perdure.jobs.mapping import MapReport, map_items
 from perdure.jobs.opening import open_job
 from perdure.jobs.progress import OnProgress
-from perdure.jobs.records import ErrorEntry, Failure, Finding, Notice
+from perdure.jobs.records import ErrorEntry, Failure, Finding, Notice, attempts_default
 from perdure.jobs.side_files import artifact_name
 from perdure.runtime.world import World, real_world
-
-attempts_default: Final = 3
-"""How often an item is tried before it is only listed."""
 
 
 class CheckpointedJob:
@@ -98,7 +95,7 @@ class CheckpointedJob:
         Keys that are done, or come a second time, are skipped. Returns how many findings were
         written. Nothing is written when one of them is refused (UsageError). A crash in the middle
         leaves any of the findings whole, and none in part. More than ``lines.group_bytes_max`` at
-        once are several appends.
+        once are several appends. Raises StorageError as ``record_finding`` does.
         """
         return self._engine.record_many(outcomes)
 
@@ -193,7 +190,8 @@ class CheckpointedJob:
     def reset_attempts(self, keys: Iterable[str] | None = None) -> int:
         """Let failed items be tried anew: those of ``keys``, or all. Returns how many it were.
 
-        They stay in the queue with 0 attempts. Writes a checkpoint; durable on return.
+        They stay in the queue with 0 attempts (JB-5). Writes a checkpoint; durable on return; a
+        crash before that leaves the attempts as they were. Raises UsageError, StorageError.
         """
         return self._engine.reset_attempts(keys)
 
@@ -202,7 +200,7 @@ class CheckpointedJob:
 
         ``hashes`` as ``perdure job verify`` lists them; one that has a line in the log stays done.
         Returns how many were dropped. Reads the whole log, and counts every item as done that has
-        a line there; writes a checkpoint; durable on return.
+        a line there; writes a checkpoint; durable on return (JB-2). Raises StorageError.
         """
         return self._engine.forget(hashes)
 
@@ -230,8 +228,9 @@ class CheckpointedJob:
         """Write an item's own file whole, over an earlier one; durable on return. Returns its path.
 
         Call it before ``record_finding``, so that what a finding speaks of is there. A crash leaves
-        the old file or the new one. Raises PathError where ``files/`` leads out of the job, and
-        StorageError, after which the job itself may go on.
+        the old file or the new one. Raises UsageError (a suffix, or data that are no bytes),
+        PathError where ``files/`` leads out of the job, and StorageError, after which the job
+        itself may go on.
         """
         name = artifact_name(key, suffix)
         self._engine.write_artifact(name, data)

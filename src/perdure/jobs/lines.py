@@ -175,6 +175,22 @@ def _check_readable(value: object) -> None:
             ahead.extend((entry, depth + 1) for entry in thing)
 
 
+def is_nested_deeply(value: object) -> bool:
+    """Whether lists and mappings stand in each other so deeply that encoders may give up."""
+    level = [value]
+    for _ in range(nesting_max + 1):
+        inner: list[object] = []
+        for thing in level:
+            if isinstance(thing, dict):
+                inner += thing.values()
+            elif isinstance(thing, list):
+                inner += thing
+        if not inner:
+            return False
+        level = inner
+    return True
+
+
 def item_digest(value: object) -> str:
     """``_item``: the first 16 hex digits of the sha256 of an item's canonical JSON.
 

@@ -26,6 +26,7 @@ from perdure.host import SystemClock
 from perdure.jobs.lines import item_hash
 from perdure.jobs.progress import OnProgress, progress_for
 from perdure.jobs.recording import LOOK, Recorder, Recording
+from perdure.jobs.records import attempts_default
 from perdure.jobs.seen import SeenHashes
 from perdure.jobs.workers import InThread, Task, Worker, Workers, next_of
 from perdure.ports import Clock
@@ -70,7 +71,7 @@ def map_items(
     *,
     key: Callable[[Any], str] | None = None,
     workers: int = 1,
-    max_attempts: int = 3,
+    max_attempts: int = attempts_default,
     processes: bool = False,
     timeout_s: float | None = None,
     retry_wait_s: float = 1.0,

@@ -9,6 +9,7 @@ again after a crash at any step it does the rest. A log is born whole and durabl
 file of the job.
 """
 
+import shlex
 from codecs import getincrementaldecoder
 from typing import Final
 
@@ -33,7 +34,7 @@ from perdure.jobs.records import (
 )
 from perdure.jobs.repair import TORN_NAME, settle_log, utc_name
 from perdure.jobs.report import shown, shown_number
-from perdure.jobs.scan import NO_DAMAGE, LogScan, is_proven, known_damage
+from perdure.jobs.scan import NO_DAMAGE, LogScan, known_part
 from perdure.jobs.state_file import decode_state
 from perdure.ports import TEMP_MARK, Disk, is_temp_name
 from perdure.runtime.world import World
@@ -80,6 +81,10 @@ class _Opening:
         self.log_path = f"{root}/{LOG_NAME}"
         self.state_path = f"{root}/{STATE_NAME}"
         self.recent_path = f"{root}/{RECENT_NAME}"
+        self.cure = (
+            f"Put the log back from a copy, or run `perdure job retry {shlex.quote(root)} --lost`."
+        )
+        """Of a log that lacks what state.json knows."""
         self.now = world.clock.now()
         self.position = Position(name, timestamp(self.now))
         self.notices: list[Notice] = self.position.notices
@@ -95,22 +100,19 @@ class _Opening:
         if is_new_log:
             self._note_lost_log()
             self.disk.replace(self.log_path, b"", durable=True)
-        proven, log = self._read_log(head)
-        recent = load_recent(
-            self.disk, self.recent_path, head.as_of if head else None, self.notices
-        )
-        self._place(head, recent, existed=existed)
-        file = RecentFile(self.disk, self.recent_path, recent.n, recent.size_bytes)
-        engine = JobEngine(self.world, self.claim, self.position, log, file)
+        proven, log = self._read_log(head, is_new=is_new_log)
         try:
-            is_ours = head is not None and head.as_of is not None
-            engine.checkpoints.knows(self.state_bytes, proven, is_ours=is_ours)
+            as_of = head.as_of if head else None
+            recent = load_recent(self.disk, self.recent_path, as_of, self.notices)
+            self._place(head, recent, existed=existed)
+            file = RecentFile(self.disk, self.recent_path, recent.n, recent.size_bytes)
+            engine = JobEngine(self.world, self.claim, self.position, log, file)
+            engine.checkpoints.knows(self.state_bytes, proven, is_ours=as_of is not None)
             engine.checkpoints.begin(
                 [self.position.errors[e] for e in recent.errors if e in self.position.errors]
             )
         except BaseException:
             log.close()
-            file.close()
             raise
         return engine
 
@@ -188,31 +190,26 @@ class _Opening:
                     None,
                     f"{self.log_path} is gone, but {self.state_path} says that {count} items are"
                     " done. Their findings are lost; they do not run again.",
-                    f"Put the log back from a copy, or run `perdure job retry {self.root} --lost`.",
+                    self.cure,
                 )
             )
 
     # findings.jsonl
 
-    def _read_log(self, head: StateHead | None) -> tuple[int, FindingLog]:
+    def _read_log(self, head: StateHead | None, *, is_new: bool) -> tuple[int, FindingLog]:
         """Enter what is done. Returns the proven offset, and the log, open and on the medium."""
         stat = self.disk.stat(self.log_path)
         size_bytes = 0 if stat is None else stat.size_bytes
         as_of = head.as_of if head else None
-        proven, known = 0, None
-        if as_of is not None and is_proven(self.disk, self.log_path, as_of, size_bytes):
-            known = known_damage(self.disk, self.log_path, as_of)
-            if known is not None:
-                proven = as_of.offset
+        known = known_part(self.disk, self.log_path, as_of, size_bytes)
+        proven, damage = known or (0, NO_DAMAGE)
         completed = self.position.completed
         scan = LogScan(proven, completed)
         scan.read(self.disk, self.log_path)
         self._check_is_log(head, scan)
-        if as_of is not None and as_of.offset > size_bytes:
+        if as_of is not None and as_of.offset > size_bytes and not is_new:
             self._note_short_log(as_of.offset, size_bytes)
-        settled = settle_log(
-            self.disk, self.root, scan, proven, known=known or NO_DAMAGE, utc=self._utc()
-        )
+        settled = settle_log(self.disk, self.root, scan, proven, known=damage, utc=self._utc())
         if settled.completed is not None:
             completed[settled.completed[0]] = settled.completed[1]
         self.notices += settled.notices
@@ -246,7 +243,7 @@ class _Opening:
                 size_bytes,
                 f"{self.log_path} has {size_bytes} bytes, but {self.state_path} speaks of {offset}:"
                 " findings at its end are lost. Their items do not run again.",
-                f"Put the log back from a copy, or run `perdure job retry {self.root} --lost`.",
+                self.cure,
             )
         )
 

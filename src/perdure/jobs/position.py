@@ -8,7 +8,7 @@ out is a copy. It touches no file and no clock.
 
 import json
 from collections import deque
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -22,15 +22,19 @@ from perdure.jobs.records import (
     Notice,
     StateHead,
     Stats,
+    error_chars_max,
 )
-from perdure.jobs.summary import ShownFinding, SummaryFacts, errors_max, findings_max, notices_max
-
-Status = Literal["running", "finished", "stopped"]
+from perdure.jobs.summary import (
+    ShownFinding,
+    Status,
+    SummaryFacts,
+    errors_max,
+    findings_max,
+    notices_max,
+)
 
 shown_line_bytes_max: Final = 16 << 10
 """A longer finding is kept in memory for the summary by its key only."""
-error_chars_max: Final = 2_000
-"""Of what went wrong with an item; the rest is cut off."""
 
 
 class LastFinding(NamedTuple):

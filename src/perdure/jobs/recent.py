@@ -15,10 +15,9 @@ import msgspec
 
 from perdure.core.codec import to_json
 from perdure.errors import UsageError
-from perdure.jobs.lines import item_hash
+from perdure.jobs.lines import is_nested_deeply, item_hash
 from perdure.jobs.position import decoded
 from perdure.jobs.records import AsOf, ErrorEntry, Notice
-from perdure.jobs.state_file import is_nested_deeply
 from perdure.ports import AppendFile, Disk
 
 RECENT_NAME: Final = ".recent.jsonl"
@@ -64,15 +63,13 @@ class RecentFile:
         self.size_bytes = size_bytes
         self._file: AppendFile | None = None
 
-    def begin(self, resumes: int, cursor: bytes | None, errors: Iterable[ErrorEntry]) -> None:
+    def begin(self, resumes: int, cursor: bytes, errors: Iterable[ErrorEntry]) -> None:
         """Start the file anew with these lines; durable on return.
 
         A new file, because what stands in an old one may be in the page cache only, may be torn,
         and may have been marked clean by a failed sync.
         """
-        lines = [self._line(resumes=resumes)]
-        if cursor is not None:
-            lines.append(self._line(cursor=msgspec.Raw(cursor)))
+        lines = [self._line(resumes=resumes), self._line(cursor=msgspec.Raw(cursor))]
         lines += [self._line(error=entry) for entry in errors]
         data = b"".join(lines)
         self.close()

@@ -14,6 +14,10 @@ from perdure.core.model import Record
 
 STATE_VERSION: Final = 1
 name_chars_max: Final = 200
+attempts_default: Final = 3
+"""How often an item is tried before it is only listed (JB-5)."""
+error_chars_max: Final = 2_000
+"""Of what went wrong with an item; the rest is cut off."""
 damaged_max: Final = 20
 """Damaged lines that a state.json names; more are only counted."""
 

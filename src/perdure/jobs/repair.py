@@ -86,6 +86,9 @@ class _Repair:
         self.completed: tuple[str, str] | None = None
         self.notices: list[Notice] = []
         self.suspects: list[BadBytes] = list(scan.suspects)
+        self.counted_to = 0
+        """Byte up to which the lines of the log were counted, for their numbers."""
+        self.lines_counted = 0
 
     def judge_tail(self) -> None:
         """Bytes behind the last newline: a finding that lacks only its newline, or torn."""
@@ -103,7 +106,6 @@ class _Repair:
             self.completed = (judged.hash, judged.at)
             self._say(
                 "newline_added",
-                scan.lines,
                 scan.end,
                 "a whole finding without a newline. One was added, and the item is done.",
                 "Nothing needs to be done.",
@@ -120,7 +122,6 @@ class _Repair:
             what = "torn_tail" if is_last else "set_aside"
             self._say(
                 what,
-                None,
                 run.start,
                 f"{run.end - run.start} bytes that are no findings were set aside in"
                 f" {aside}{' and cut off' if is_last else ' and blanked'}.",
@@ -143,16 +144,16 @@ class _Repair:
             file.close()
         self.end += 1
 
-    def _say(self, what: str, line: int | None, byte: int, message: str, fix: str) -> None:
-        number = self._number(line, byte)
+    def _say(self, what: str, byte: int, message: str, fix: str) -> None:
+        """``byte`` is where a line starts."""
+        if byte < self.counted_to:
+            self.counted_to = self.lines_counted = 0
+        # In a long log there may be many of them, mostly in order: each counts on from the last.
+        self.lines_counted += lines_before(self.disk, self.path, byte, self.counted_to)
+        self.counted_to = byte
+        number = self.lines_counted + 1
         at = f"{self.path}: line {number}, byte {byte}"
         self.notices.append(Notice(what, number, byte, f"{at}: {message}", fix))
-
-    def _number(self, line: int | None, byte: int) -> int:
-        """The number of a line, counted from 1 over the whole log."""
-        if line is None:
-            return lines_before(self.disk, self.path, byte) + 1
-        return lines_before(self.disk, self.path, self.scan.start) + line + 1
 
 
 def _merged(suspects: list[BadBytes]) -> list[BadBytes]:

@@ -7,7 +7,6 @@ is on the medium. Which lines are findings is for ``lines`` to say.
 """
 
 from collections import deque
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from perdure.jobs.lines import judge_line, line_bytes_max, scan_lines
@@ -58,9 +57,6 @@ class Unkept(dict[str, str]):
     def __setitem__(self, name: str, at: str) -> None:
         pass
 
-    def update(self, entries: Iterable[str]) -> None:  # type: ignore[override]
-        """Keeps nothing."""
-
 
 class LogScan:
     """What reading a log from byte ``start`` on has found."""
@@ -101,10 +97,12 @@ class LogScan:
                 if held > line_bytes_max:  # no finding is so long: it is only counted
                     parts.clear()
                 continue
-            first = 0
-            if held > line_bytes_max:
-                first = chunk.find(b"\n") + 1
+            first = chunk.find(b"\n") + 1 if held else 0
+            if held + first - 1 > line_bytes_max:
                 self._skip(held + first)
+                parts = []
+            else:
+                first = 0
             if first < cut:
                 self._take(b"".join((*parts, chunk[first:cut])))
             parts, held = [chunk[cut:]], len(chunk) - cut
@@ -145,7 +143,20 @@ class LogScan:
             self.bad.append(ToldLine(line, byte, reason))
 
 
-def is_proven(disk: Disk, path: str, as_of: AsOf, size_bytes: int) -> bool:
+def known_part(
+    disk: Disk, path: str, as_of: AsOf | None, size_bytes: int
+) -> tuple[int, KnownDamage] | None:
+    """Where what ``as_of`` does not know begins, and the damage before that.
+
+    None when nothing proves it, and all of the log has to be read. Raises StorageError.
+    """
+    if as_of is None or not _is_proven(disk, path, as_of, size_bytes):
+        return None
+    damage = _known_damage(disk, path, as_of)
+    return None if damage is None else (as_of.offset, damage)
+
+
+def _is_proven(disk: Disk, path: str, as_of: AsOf, size_bytes: int) -> bool:
     """Whether the log has the line that ``as_of`` speaks of, where it says. Reads that line."""
     if not 0 < as_of.line_bytes <= min(as_of.offset, line_bytes_max):
         return False
@@ -155,7 +166,7 @@ def is_proven(disk: Disk, path: str, as_of: AsOf, size_bytes: int) -> bool:
     return line.endswith(b"\n") and line_mark(line) == as_of.hash
 
 
-def known_damage(disk: Disk, path: str, as_of: AsOf) -> KnownDamage | None:
+def _known_damage(disk: Disk, path: str, as_of: AsOf) -> KnownDamage | None:
     """The bad lines that a proven ``as_of`` names, looked at again.
 
     None when one of them is not there any more: somebody has put the log in order, so all of it
@@ -204,10 +215,10 @@ def last_line(disk: Disk, path: str, end: int) -> bytes:
     return b""
 
 
-def lines_before(disk: Disk, path: str, end: int) -> int:
-    """How many newlines stand before byte ``end``: what line numbers are counted from."""
-    count, left = 0, end
-    for chunk in disk.read_chunks(path):
+def lines_before(disk: Disk, path: str, end: int, start: int = 0) -> int:
+    """How many newlines stand before byte ``end``, from ``start`` on: line numbers add them up."""
+    count, left = 0, end - start
+    for chunk in disk.read_chunks(path, offset=start):
         count += chunk.count(b"\n", 0, left)
         left -= len(chunk)
         if left <= 0:

@@ -1,4 +1,4 @@
-"""Which keys have come by in one loop.
+"""Which items have come by: in one loop over them, or in one reading of a log.
 
 Job: remember hashes of items, any number of them, and tell the new from the old. Invariants: what
 was added is known for good; a hash takes 12 to 24 bytes, where a set would take some hundred. It

@@ -23,7 +23,7 @@ import msgspec
 
 from perdure.core.codec import to_json
 from perdure.errors import UsageError
-from perdure.jobs.lines import item_hash, nesting_max
+from perdure.jobs.lines import is_nested_deeply, item_hash
 from perdure.jobs.records import STATE_VERSION, AsOf, ErrorEntry, StateHead, Stats
 
 entries_per_line: Final = 500
@@ -122,17 +122,6 @@ def decode_state(pieces: Iterable[bytes], completed: dict[str, str]) -> StateHea
         return _head(document, 0, is_whole=False)
     count += _take_raw(document.completed, completed)
     return _head(document, count, is_whole=proof.holds())
-
-
-def decode_head(data: bytes) -> StateHead:
-    """Everything but the completed hashes, which are only counted. Raises as ``decode_state``."""
-    document = _parse(data.removeprefix(_BOM))
-    if _later(document):
-        return _head(document, 0, is_whole=False)
-    proof = _Proof((data,))
-    for _ in proof:
-        pass
-    return _head(document, _count(document.completed), is_whole=proof.holds())
 
 
 class _Proof:
@@ -238,7 +227,8 @@ def _take_raw(raw: msgspec.Raw, completed: dict[str, str]) -> int:
         if bytes(view[:1]) == b"[":
             names = _list(view)
             _check_hashes(names)
-            completed.update(dict.fromkeys(names, ""))
+            for name in names:
+                completed[name] = ""
             return len(names)
         if bytes(view[:1]) != b"{":
             raise ValueError("completed is missing, or is not a mapping")
@@ -268,19 +258,6 @@ def _parts(view: memoryview) -> Iterator[bytes]:
         start += cut + 1
 
 
-def _count(raw: msgspec.Raw) -> int:
-    """Entries of ``completed``, without making them: an entry has two texts, or is one."""
-    data = bytes(raw)
-    if data[:1] not in (b"{", b"["):
-        raise ValueError("completed is missing, or is not a mapping")
-    if b"\\" in data:
-        try:
-            return len(json.loads(data))  # reads lone surrogates
-        except RecursionError:
-            raise ValueError("completed is nested too deeply") from None
-    return data.count(b'"') // (4 if data[:1] == b"{" else 2)
-
-
 # Types
 
 
@@ -289,22 +266,6 @@ def _later(document: _Document) -> bool:
     if not _is_number(version) or version < STATE_VERSION:
         raise ValueError(f"version is not a number from {STATE_VERSION} on")
     return version > STATE_VERSION
-
-
-def is_nested_deeply(value: object) -> bool:
-    """Whether lists and mappings stand in each other so deeply that encoders may give up."""
-    level = [value]
-    for _ in range(nesting_max + 1):
-        inner: list[object] = []
-        for thing in level:
-            if isinstance(thing, dict):
-                inner += thing.values()
-            elif isinstance(thing, list):
-                inner += thing
-        if not inner:
-            return False
-        level = inner
-    return True
 
 
 def _head(document: _Document, count: int, *, is_whole: bool) -> StateHead:

@@ -6,9 +6,7 @@ its bytes in state.json; lists have a limit. Whether the numbers are proven is f
 say.
 """
 
-from array import array
 from collections.abc import Iterable
-from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -25,13 +23,14 @@ from perdure.jobs.recent import RECENT_NAME, Recent, load_recent, merged_errors
 from perdure.jobs.records import STATE_VERSION, ErrorEntry, Notice, StateHead
 from perdure.jobs.repair import tell_damage
 from perdure.jobs.report import shown_number
-from perdure.jobs.scan import NO_DAMAGE, LogScan, Unkept, is_proven, known_damage
+from perdure.jobs.scan import NO_DAMAGE, LogScan, Unkept, known_part
+from perdure.jobs.seen import SeenHashes
 from perdure.jobs.state_file import decode_state
+from perdure.jobs.summary import errors_max
 from perdure.ports import Disk, Processes
 
 Data = dict[str, Any]
 
-last_errors_max: Final = 10
 _looks_max: Final = 3
 """Times state.json is read again because it was replaced while we looked."""
 
@@ -61,7 +60,7 @@ def job_status(disk: Disk, directory: str, *, processes: Processes | None = None
             "failed": len(found.errors),
             "resumes": found.resumes,
         },
-        "errors": [msgspec.to_builtins(entry) for entry in found.errors[-last_errors_max:]],
+        "errors": [msgspec.to_builtins(entry) for entry in found.errors[-errors_max:]],
         "holder": None if holder is None else {"pid": holder.pid, "host": holder.host},
         "summary": summary if disk.stat(summary) is not None else None,
         "notices": [msgspec.to_builtins(notice) for notice in found.notices],
@@ -100,20 +99,18 @@ class _Found(NamedTuple):
 
 
 class _Tail(dict[str, str]):
-    """What scanning the log enters, kept as eight bytes an item."""
+    """What scanning the log enters; of the items themselves only their number is kept."""
 
     def __init__(self, errors: dict[str, ErrorEntry]) -> None:
         super().__init__()
         self.last_at = ""
         self._errors = errors
-        self._items = array("Q")
-
-    def count(self) -> int:
-        """How many different items were entered."""
-        return sum(1 for _ in groupby(sorted(self._items)))
+        self.count = 0
+        """How many different ones were entered."""
+        self._seen = SeenHashes()
 
     def __setitem__(self, name: str, at: str) -> None:
-        self._items.append(int(name, 16))
+        self.count += self._seen.add(name)
         self.last_at = at or self.last_at
         self._errors.pop(name, None)
 
@@ -133,9 +130,9 @@ def _look_closely(disk: Disk, directory: str) -> _Found:
     tail = _Tail(errors)
     known = head.completed_count
     if LOG_NAME in names or _read_log(disk, directory, head, tail, notices):
-        processed = known + tail.count()
+        processed = known + tail.count
     else:  # the log from its first byte, which has what state.json has
-        processed = max(known, tail.count())
+        processed = max(known, tail.count)
     last_errors = [entry.last_at for entry in recent.errors.values()]
     return _Found(
         head,
@@ -195,17 +192,14 @@ def _read_log(
     stat = disk.stat(path)
     if stat is None:
         return True
-    as_of, known, start = head.as_of, None, 0
-    if as_of is not None and is_proven(disk, path, as_of, stat.size_bytes):
-        known = known_damage(disk, path, as_of)
-        if known is not None:
-            start = as_of.offset
+    known = known_part(disk, path, head.as_of, stat.size_bytes)
+    start, damage = known or (0, NO_DAMAGE)
     scan = LogScan(start, tail)
     scan.read(disk, path)
     last = judge_line(scan.tail)
     if isinstance(last, Line) and last.key is not None:
         tail[last.hash] = last.at
-    notices += tell_damage(disk, directory, known or NO_DAMAGE, scan)[1]
+    notices += tell_damage(disk, directory, damage, scan)[1]
     return known is not None
 
 

@@ -17,11 +17,14 @@ import msgspec
 from perdure.core.codec import to_json
 from perdure.jobs.records import ErrorEntry
 
+Status = Literal["running", "finished", "stopped"]
+"""Of a job: ``stopped`` while no process has it open and nobody called it finished."""
+
 line_chars_max: Final = 500
 errors_max: Final = 10
 findings_max: Final = 20
 notices_max: Final = 5
-name_chars_max: Final = 100
+job_chars_max: Final = 100
 time_chars_max: Final = 40
 key_chars_max: Final = 160
 text_chars_max: Final = 220
@@ -73,7 +76,7 @@ class SummaryFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a summary says; longer lists are fine, their ends are shown."""
 
     job: str
-    status: Literal["running", "finished", "stopped"]
+    status: Status
     started_at: str
     updated_at: str
     finished_at: str | None = None
@@ -103,7 +106,7 @@ def render_summary(facts: SummaryFacts) -> bytes:
         "",
         _DATA,
         "",
-        f"- Job: {_span(facts.job, name_chars_max)}",
+        f"- Job: {_span(facts.job, job_chars_max)}",
         f"- Status: {facts.status}",
         f"- Started: {_time(facts.started_at)}",
         f"- Updated: {_time(facts.updated_at)}",

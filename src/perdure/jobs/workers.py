@@ -14,10 +14,8 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from perdure.errors import StorageError
-from perdure.jobs.records import Failure, Finding
+from perdure.jobs.records import Failure, Finding, error_chars_max
 
-message_chars_max: Final = 2_000
-"""Of an exception's text in the error queue."""
 look_up_s: Final = 0.5
 """How long a thread waits before it looks whether a signal came."""
 
@@ -215,8 +213,8 @@ def error_text(error: BaseException) -> str:
     """An exception as one line: ``TypeName: message``, which any file can hold."""
     name = type(error).__name__
     try:
-        message = " ".join(str(error)[: 2 * message_chars_max].split())
+        message = " ".join(str(error)[: 2 * error_chars_max].split())
     except Exception:  # noqa: BLE001 - an exception that cannot be told is still an error
         message = ""
-    text = f"{name}: {message[:message_chars_max]}" if message else name
+    text = f"{name}: {message[:error_chars_max]}" if message else name
     return text.encode("utf-8", "backslashreplace").decode()

@@ -22,7 +22,8 @@ from perdure.jobs.inspection import JOB_FILES, verify_job
 from perdure.jobs.job import CheckpointedJob
 from perdure.jobs.lines import item_hash
 from perdure.jobs.records import is_job_name
-from perdure.jobs.state_file import decode_head
+from perdure.jobs.scan import Unkept
+from perdure.jobs.state_file import decode_state
 from perdure.jobs.status import job_errors, job_status
 from perdure.ports import Disk
 from perdure.runtime.world import real_world
@@ -116,7 +117,7 @@ def name_of(disk: Disk, path: str) -> str:
     state = os.path.join(path, STATE_NAME)
     try:
         if disk.stat(state) is not None:
-            name = decode_head(disk.read(state)).job
+            name = decode_state(disk.read_chunks(state), Unkept()).job
             if is_job_name(name):
                 return name
     except (StorageError, ValueError):

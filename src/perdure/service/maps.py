@@ -20,7 +20,8 @@ from perdure.core.durations import duration_max_s, seconds_of
 from perdure.core.model import ItemsFormat
 from perdure.errors import UsageError
 from perdure.host import processor_count
-from perdure.jobs.job import CheckpointedJob, attempts_default
+from perdure.jobs.job import CheckpointedJob
+from perdure.jobs.records import attempts_default
 from perdure.jobs.side_files import artifact_name
 from perdure.runtime.world import World, real_world
 from perdure.service.jobs import job_path, name_of, require_own_job

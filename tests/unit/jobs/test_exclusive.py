@@ -13,6 +13,7 @@ from perdure.jobs import exclusive
 from perdure.jobs.job import CheckpointedJob
 from perdure.jobs.records import Finding
 from perdure.runtime.world import real_world
+from perdure.testing import SimClock
 
 # Processes
 
@@ -57,6 +58,22 @@ def test_a_holder_file_of_a_dead_process_is_not_believed(host: SimHost) -> None:
     host.write(".holder.json", left)
     with pytest.raises(LeaseHeldError, match="another process"):
         CheckpointedJob(ROOT, NAME, world=host.beside())
+
+
+def test_a_holder_that_is_just_writing_who_it_is_is_waited_for(host: SimHost) -> None:
+    host.open()
+    said = host.read(".holder.json")
+    host.remove(".holder.json")
+
+    class Meanwhile(SimClock):
+        def sleep(self, seconds: float) -> None:
+            assert seconds == exclusive.holder_look_s
+            host.write(".holder.json", said)
+
+    other = host.beside()._replace(clock=Meanwhile())
+    pid = host.world.processes.me().pid
+    with pytest.raises(LeaseHeldError, match=f"held by pid {pid} "):
+        CheckpointedJob(ROOT, NAME, world=other)
 
 
 def test_the_holder_file_says_who_and_since_when_and_goes_with_the_job(host: SimHost) -> None:

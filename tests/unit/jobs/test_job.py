@@ -14,8 +14,8 @@ from perdure.jobs.engine import cursor_bytes_max
 from perdure.jobs.job import CheckpointedJob
 from perdure.jobs.lines import item_hash
 from perdure.jobs.mapping import MapReport
-from perdure.jobs.position import error_chars_max, shown_line_bytes_max
-from perdure.jobs.records import Failure, Finding
+from perdure.jobs.position import shown_line_bytes_max
+from perdure.jobs.records import Failure, Finding, error_chars_max
 from perdure.jobs.scan import group_bytes_max
 from perdure.testing import Op
 

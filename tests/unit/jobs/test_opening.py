@@ -2,12 +2,14 @@
 
 import errno
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.jobs.sim_host import AT, NAME, ROOT, SimHost, line, our_state
 
 from perdure.errors import RefusedError, StorageError, UsageError
+from perdure.jobs.inspection import verify_job
 from perdure.jobs.job import CheckpointedJob
 from perdure.jobs.lines import item_hash, line_bytes_max
 from perdure.jobs.records import AsOf, name_chars_max
@@ -370,6 +372,24 @@ def test_bad_lines_before_whole_ones_in_the_last_append_are_blanked(host: SimHos
     assert host.read("findings.jsonl") == log
 
 
+def test_each_of_several_holes_is_told_with_its_line(host: SimHost) -> None:
+    log = line("a") + b"\0\n" + line("b") + b"\0\n\0\n" + line("c") + line("d")[:-1]
+    host.write("findings.jsonl", log)
+    job = host.open()
+    assert [(notice.what, notice.line) for notice in job.notices] == [
+        ("newline_added", 7), ("set_aside", 2), ("set_aside", 4)
+    ]  # fmt: skip
+    assert job.processed == 4
+
+
+def test_a_lost_log_is_told_with_a_command_that_a_shell_takes(tmp_path: Path) -> None:
+    directory = tmp_path / "two words"
+    CheckpointedJob(directory, NAME).record_finding("a")
+    (directory / "findings.jsonl").unlink()
+    (notice,) = CheckpointedJob(directory, NAME).notices
+    assert f"perdure job retry '{directory}' --lost" in notice.fix
+
+
 def test_bad_lines_that_no_crash_explains_stay_and_are_told_each_time(host: SimHost) -> None:
     more = line("b", text="x" * 5_000) * (group_bytes_max // 5_000 + 1)
     log = line("a") + b"not a finding\n" + more
@@ -401,6 +421,18 @@ def test_a_line_that_is_longer_than_any_finding_is_passed_over(host: SimHost) ->
     job = host.open()
     assert (job.processed, whats(job)) == (2, ["bad_line"])
     assert "longer than" in job.notices[0].message
+
+
+@pytest.mark.parametrize(("more", "is_done"), [(0, True), (1, False)])
+def test_opening_and_verify_agree_on_the_longest_line(
+    host: SimHost, more: int, is_done: bool
+) -> None:
+    rest = len(line("b", text="")) - 1
+    longest = line("b", text="x" * (line_bytes_max - rest + more))
+    host.write("findings.jsonl", line("a") + longest + line("c"))
+    counts = verify_job(host.disk, ROOT).counts
+    assert (counts["items"], counts["bad_lines"]) == (2 + is_done, 1 - is_done)
+    assert host.open().is_done("b") == is_done
 
 
 def test_an_end_that_is_longer_than_any_finding_becomes_a_line(host: SimHost) -> None:

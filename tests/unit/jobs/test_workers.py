@@ -13,7 +13,7 @@ import pytest
 from tests.unit.jobs import functions
 
 from perdure.errors import UsageError
-from perdure.jobs.records import Failure, Finding
+from perdure.jobs.records import Failure, Finding, error_chars_max
 from perdure.jobs.worker_processes import WorkerProcess, death_text, pickled_function
 from perdure.jobs.workers import (
     InThread,
@@ -21,7 +21,6 @@ from perdure.jobs.workers import (
     Task,
     Workers,
     error_text,
-    message_chars_max,
     payload_of,
 )
 
@@ -80,7 +79,7 @@ def test_an_error_is_one_line_that_utf8_can_write(error: Exception, text: str) -
 
 def test_an_error_is_cut() -> None:
     text = error_text(ValueError("x" * 10_000_000))
-    assert len(text) == len("ValueError: ") + message_chars_max
+    assert len(text) == len("ValueError: ") + error_chars_max
 
 
 # Threads

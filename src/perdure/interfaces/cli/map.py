@@ -8,8 +8,9 @@ any more does not stop it.
 import contextlib
 import os
 import shlex
+import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import click
 
@@ -31,7 +32,8 @@ _read_bytes = 1 << 20
 @click.argument("command", metavar="-- CMD...", nargs=-1, type=click.UNPROCESSED)
 @click.option("--job", metavar="DIR", required=True,
               help="The job's directory; made when there is none.")  # fmt: skip
-@click.option("--items", metavar="FILE", help="The items, one a line; - is standard input.")
+@click.option("--items", metavar="FILE",
+              help="The items, one a line; - is standard input.")  # fmt: skip
 @click.option("--glob", "pattern", metavar="PATTERN",
               help="The files it names are the items; ** is any depth. Quote it.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(ITEMS_FORMATS),
@@ -82,11 +84,12 @@ def map_command(
       perdure map --job data/jobs/pages --items urls.txt --workers 8 -- curl -sSf {}
       perdure map --job data/jobs/sizes --glob 'texts/**/*.md' -- wc -c {}
     """
+    piped = items if items is not None and _is_pipe(items) else None
     plan = plan_map(
         command,
         directory=job,
         start_dir=request.start_dir,
-        items=items,
+        items=items if piped is None else "-",
         glob=pattern,
         form=form,
         key=key,
@@ -95,7 +98,7 @@ def map_command(
         max_attempts=max_attempts,
         timeout=timeout,
         retry_wait=retry_wait,
-        stdin=_standard_input(),
+        stdin=_standard_input() if piped is None else _pieces(piped),
     )
     with signals_to_the_loop() as on_loop:
         show = show_for(request.json, terminal=is_terminal(request))
@@ -120,6 +123,21 @@ def _standard_input() -> Iterable[bytes]:
         raise UsageError("standard input is closed.", fix="Name a file with --items.")
     while piece := os.read(sys.stdin.fileno(), _read_bytes):
         yield piece
+
+
+def _is_pipe(path: str) -> bool:
+    """Whether it is what a shell makes of ``<(COMMAND)``, or a named pipe."""
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _pieces(path: str) -> Iterator[bytes]:
+    """What comes through a pipe, read once."""
+    with open(path, "rb", buffering=0) as pipe:
+        while piece := pipe.read(_read_bytes):
+            yield piece
 
 
 _OUTCOMES = {
