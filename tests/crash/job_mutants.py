@@ -260,7 +260,7 @@ JOB_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "job: whole finding without its newline thrown away",
         "jobs/repair.py",
-        "        if isinstance(judged, Line) and judged.key is not None:\n",
+        "        if isinstance(judged, Line):\n",
         "        if False:\n",
         (JOB_OPENING,),
         "newline",
@@ -357,7 +357,7 @@ JOB_MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "item: output that was cut counts",
-        "control/item_command.py",
+        "control/item_outcome.py",
         "    if ended.cut:\n",
         "    if False:\n",
         (ITEM_COMMAND,),

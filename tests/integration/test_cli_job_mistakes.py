@@ -139,3 +139,41 @@ def test_a_process_that_hides_from_every_look_ends_with_the_run(tmp_path: Path) 
     pid = int((tmp_path / "w/artifacts/n/pid").read_text(encoding="utf-8"))
     assert "stopped what a command left running" in done.out
     assert f"({pid})" in done.out
+
+
+def test_nobody_elses_files_are_removed_with_those_of_former_runs(tmp_path: Path) -> None:
+    (tmp_path / "i").write_text("a\n", encoding="utf-8")
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.txt").write_text("years", encoding="utf-8")
+    (tmp_path / "j").mkdir()
+    (tmp_path / "j" / ".run").symlink_to(precious)
+    arguments = ("--job", "j", "--items", "i", "--", "echo", "{}")
+    done = run_map(tmp_path, *arguments)
+    assert done.code == 4
+    assert ".run is a symbolic link" in done.err
+    assert listing(precious) == {"thesis.txt"}
+    (tmp_path / "j" / ".run").unlink()
+    (tmp_path / "j" / ".run").mkdir()
+    (tmp_path / "j" / ".run" / "notes").write_text("mine", encoding="utf-8")
+    assert run_map(tmp_path, *arguments).code == 0
+    assert listing(tmp_path / "j" / ".run") == {"notes"}
+
+
+def test_a_damaged_line_costs_a_batch_one_unit(tmp_path: Path) -> None:
+    run = 'echo "$PERDURE_KEY" >> ran; test "$PERDURE_KEY" != z || test -e fixed'
+    node = f"  - id: b\n    map: {{list: [x, y, z], run: {json.dumps(run)}, max_attempts: 1}}\n"
+    text = f"task_id: t\nnodes:\n{node}    retry: 1\n"
+    (tmp_path / "task.yaml").write_text(text, encoding="utf-8")
+    workspace = tmp_path / "w"
+    line = ("-C", str(workspace), "run", "task.yaml", "--jobs", "1")
+    assert call(*line, cwd=str(tmp_path)).code == 10
+    log = workspace / "artifacts" / "b" / "findings.jsonl"
+    log.write_bytes(b"!" + log.read_bytes()[1:])
+    (workspace / "fixed").touch()
+    assert call("-C", str(workspace), "retry", "b", "--method", "again").code == 0
+    done = call(*line, cwd=str(tmp_path))
+    assert done.code == 0, done.out
+    assert "set aside in .torn/" in done.out
+    assert Path(workspace / "ran").read_text(encoding="utf-8").split() == ["x", "y", "z", "z", "x"]
+    assert call("-C", str(workspace), "verify").code == 0

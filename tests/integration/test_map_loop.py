@@ -14,7 +14,7 @@ import psutil
 import pytest
 from tests.crash.tally import chance_for
 
-from perdure.control.item_command import output_bytes_max
+from perdure.control.item_outcome import output_bytes_max
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -80,11 +80,15 @@ class BatchJob:
     def adopt(self, keys: list[str]) -> int:
         """Settle how each unit of the inventory stands; returns how many are done.
 
-        Their findings are read back, whole lines from the log, whatever a checkpoint says; those
-        the ledger lacks are marked in it (JB-8), and so are units that are not in the inventory any
-        more. A crash in the middle leaves some marks, and the next attempt makes the rest.
+        Their findings are read back, whole lines from the log, whatever a checkpoint says, and
+        lines that cannot be read are set aside, so that each costs one unit. Those that the ledger
+        lacks are marked in it (JB-8), and so are units that are not in the inventory any more. A
+        crash in the middle leaves some marks, and the next attempt makes the rest.
         """
         if self.job.processed:
+            aside = self.job.set_damage_aside()
+            if aside:
+                self.notices.append(f"{aside} lines of the log were set aside in .torn/")
             self.job.forget(item_hash(key) for key in keys)
         done = 0
 

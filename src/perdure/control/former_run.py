@@ -8,10 +8,11 @@ holds the job, so that no run but a dead one can have left a record.
 
 from typing import NamedTuple
 
-from perdure.control.item_command import RUN_DIRECTORY
-from perdure.control.orphans import Orphan, discard_records, find_orphans, stop_orphans
+from perdure.control.item_command import RUN_PREFIX
+from perdure.control.orphans import Orphan, find_orphans, stop_orphans
 from perdure.errors import BusyError
-from perdure.ports import Clock, Disk
+from perdure.jobs.place import RUN_NAME
+from perdure.ports import Clock, Disk, is_temp_name
 
 
 class FormerRun(NamedTuple):
@@ -39,12 +40,22 @@ def stop_former_run(directory: str, *, disk: Disk, clock: Clock) -> FormerRun:
     Blocks until it is gone, some seconds at most. Looks at no process when no run died. A crash in
     the middle leaves the records, and the next call goes on. Raises StorageError.
     """
-    run_directory = f"{directory}/{RUN_DIRECTORY}"
+    run_directory = f"{directory}/{RUN_NAME}"
     if not disk.list_dir(run_directory):
         return FormerRun([], [])
     found = find_orphans({}, run_directory, disk=disk)
     left = stop_orphans(found, clock=clock) if found else []
     if not left:
-        discard_records(run_directory, disk=disk)
+        _discard_files(run_directory, disk)
     refused = {orphan.pid for orphan in left}
     return FormerRun([orphan for orphan in found if orphan.pid not in refused], left)
+
+
+def _discard_files(run_directory: str, disk: Disk) -> None:
+    """Remove what commands of former runs left; what is no file of such a run stays."""
+    for name in disk.list_dir(run_directory):
+        path = f"{run_directory}/{name}"
+        stat = disk.stat(path)
+        ours = name.startswith(RUN_PREFIX) or is_temp_name(name)
+        if ours and stat is not None and stat.kind == "file":
+            disk.unlink(path, durable=False)

@@ -11,36 +11,35 @@ Never: records anything, retries, or decides what runs next.
 import contextlib
 import os
 import re
-import signal
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from perdure.control.executor import RunningCommand, start_command, stop_grace_s
-from perdure.control.item_list import Item, ItemList, decode_json
+from perdure.control.item_list import Item, ItemList
+from perdure.control.item_outcome import last_line, output_bytes_max, payload_of, problem_of
 from perdure.control.leftovers import Census
 from perdure.control.orphans import INVOCATION_VARIABLE, PidRecord
-from perdure.control.outcome import Ended, seconds_text
+from perdure.control.outcome import Ended
 from perdure.core.codec import timestamp, to_json
 from perdure.core.lookup import near
 from perdure.errors import NotFoundError, StorageError, UsageError
-from perdure.jobs.lines import RESERVED_KEYS
+from perdure.jobs.place import RUN_NAME
 from perdure.jobs.records import Failure, Finding
 from perdure.ports import Disk
 from perdure.runtime.world import World
 
-output_bytes_max: Final = 16 << 20
-"""What a command may print for one item; larger results belong into its file (PERDURE_FILE)."""
 error_output_bytes_max: Final = 256 << 20
 """What it may print on standard error, so that a wild command does not fill the disk."""
-error_line_chars_max: Final = 500
 size_looks_s: Final = 0.25
 """Between two looks at how much a running command has printed."""
-RUN_DIRECTORY: Final = ".run"
-"""In the job's directory: what belongs to commands at work. Nothing in it is believed."""
 
-_error_tail_bytes: Final = 8 << 10
+RUN_PREFIX: Final = "run-"
+"""Names of files in the job's ``.run`` begin so: no other file there is ours."""
+room_probe_bytes: Final = 64 << 10
+"""What has to fit onto the disk before a failed command is believed to have failed by itself."""
+
 _PLACE: Final = re.compile(r"\{([^{}]*)\}")
 _FIELD_NAME: Final = re.compile(r"[^\W\d][\w.-]*\Z")
 """What is taken for the name of a field when an item has none of that name."""
@@ -82,7 +81,7 @@ class ItemCommand:
         ``environment`` is what it inherits. ``grace_s``: between SIGTERM and SIGKILL.
         """
         stamp = timestamp(world.clock.now())[:19].translate(str.maketrans("", "", "-:T"))
-        self.run_name: Final = f"run-{stamp}-{world.ids.token()}"
+        self.run_name: Final = f"{RUN_PREFIX}{stamp}-{world.ids.token()}"
         """Of this run; the invocations of its commands are ``NAME.1``, ``NAME.2``, ..."""
         self.census: Census | None = None
         """What spares a look at every process when a command has ended."""
@@ -90,7 +89,7 @@ class ItemCommand:
         words = [command] if isinstance(command, str) else command
         self._names_file = any("PERDURE_FILE" in word for word in words)
         self._directory = directory
-        self._run_directory = f"{directory}/{RUN_DIRECTORY}"
+        self._run_directory = f"{directory}/{RUN_NAME}"
         self._cwd = cwd
         self._environment = environment
         self._artifact_path = artifact_path
@@ -165,6 +164,15 @@ class ItemCommand:
         record = msgspec.json.encode(PidRecord(0, 0.0, self.run_name))
         path = f"{self._run_directory}/{self.run_name}.json"
         self._world.disk.replace(path, record, durable=False)
+
+    def require_room(self) -> None:
+        """Raise StorageError when the disk that holds the commands' output is full.
+
+        Then a command that failed may have failed for that, which says nothing about its item.
+        """
+        path = f"{self._run_directory}/{self.run_name}.room"
+        self._world.disk.replace(path, bytes(room_probe_bytes), durable=False)
+        self._world.disk.unlink(path, durable=False)
 
     def retract(self) -> None:
         """Remove the record: nothing of this run is at work any more."""
@@ -302,7 +310,7 @@ class RunningItem:
         problem = problem_of(ended)
         try:
             if problem:
-                last = _last_line(self._disk, f"{self._base}.err")
+                last = last_line(self._disk, f"{self._base}.err")
                 return Failure(key, f"{problem}: {last}" if last else problem)
             data = self._disk.read(f"{self._base}.out", 0, output_bytes_max + 1)
             payload = payload_of(data)
@@ -330,65 +338,6 @@ def input_of(item: Item) -> bytes:
     return data + b"\n"
 
 
-def problem_of(ended: Ended) -> str:
-    """Why the command failed, the same words for the same failure; empty when it did not."""
-    if ended.how == "not_started":
-        return ended.reason
-    if ended.how == "timed_out":
-        return f"stopped at the time limit of {seconds_text(ended.limit_s or 0.0)}"
-    if ended.signal is not None:
-        return f"ended by signal {_signal_text(ended.signal)}"
-    if ended.exit_code is None:
-        return "its exit code is unknown"
-    if ended.exit_code != 0:
-        return f"exit {ended.exit_code}"
-    if ended.cut:
-        named = ", ".join(name for _, name in ended.leftovers)
-        return f"its output is not whole: what it left running ({named}) was still adding to it"
-    return ""
-
-
-def payload_of(data: bytes) -> dict[str, Any]:
-    """The finding that a command's whole output is. ValueError says why it is none."""
-    if len(data) > output_bytes_max:
-        raise ValueError(f"it printed more than {output_bytes_max:,} bytes")
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        raise ValueError("its output is not UTF-8") from None
-    if not text.strip():
-        return {}
-    try:
-        value = decode_json(data)
-    except ValueError:
-        return {"output": text.rstrip("\r\n")}
-    if not isinstance(value, dict):
-        return {"output": value}
-    for name in sorted(RESERVED_KEYS):
-        if name in value:
-            raise ValueError(f"it printed the key {name!r}, which is reserved")
-    return value
-
-
 def _text_of(value: Any) -> str:
     """A field as an argument: a text as it stands, anything else as JSON."""
     return value if isinstance(value, str) else to_json(value).decode()
-
-
-def _signal_text(number: int) -> str:
-    try:
-        return f"{number} ({signal.Signals(number).name})"
-    except ValueError:
-        return str(number)
-
-
-def _last_line(disk: Disk, path: str) -> str:
-    """The last line of a file that is not blank, cut; "" when there is none."""
-    seen = disk.stat(path)
-    size = seen.size_bytes if seen is not None else 0
-    if not size:
-        return ""
-    offset = max(0, size - _error_tail_bytes)
-    text = disk.read(path, offset, _error_tail_bytes).decode("utf-8", errors="replace")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:error_line_chars_max] if lines else ""

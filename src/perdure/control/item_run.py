@@ -279,6 +279,8 @@ class ItemRun:
     def _record(self, settled: list[Settled]) -> list[Settled]:
         """Make the outcomes durable; a finding that the job refuses becomes a failure."""
         outcomes = [one.outcome for one in settled if one.outcome is not None]
+        if any(isinstance(outcome, Failure) for outcome in outcomes):
+            self.command.require_room()
         try:
             self.job.record_many(outcomes)
         except UsageError:

@@ -207,7 +207,9 @@ class _Opening:
         scan = LogScan(proven, completed)
         scan.read(self.disk, self.log_path)
         self._check_is_log(head, scan)
-        if as_of is not None and as_of.offset > size_bytes and not is_new:
+        # A newline that is all that is missing is put back below.
+        is_short = as_of is not None and as_of.offset - size_bytes > (1 if scan.tail_bytes else 0)
+        if as_of is not None and is_short and not is_new:
             self._note_short_log(as_of.offset, size_bytes)
         settled = settle_log(self.disk, self.root, scan, proven, known=damage, utc=self._utc())
         if settled.completed is not None:

@@ -17,6 +17,9 @@ from perdure.jobs.recent import RECENT_NAME
 from perdure.jobs.repair import TORN_NAME
 from perdure.ports import Disk
 
+RUN_NAME: Final = ".run"
+"""Directory for what belongs to commands at work. Nothing in it is believed."""
+
 _KINDS: Final = {
     "file": "a file",
     "dir": "a directory",
@@ -30,6 +33,7 @@ _FIXES: Final = {
     LOCK_NAME: "Remove it while nobody has the job open: the next start makes it.",
     SUMMARY_NAME: "Move it away: the next start makes the file.",
     TORN_NAME: "Move it away: the next start makes the directory when it needs one.",
+    RUN_NAME: "Move it away: the next start makes the directory when it needs one.",
 }
 _NAMES: Final = {LOG_NAME: "log", STATE_NAME: "state"}
 
@@ -52,7 +56,7 @@ def obstacles(disk: Disk, root: str) -> list[Obstacle]:
         stat = disk.stat(f"{root}/{name}")
         if stat is None or stat.kind in _good_kinds(name):
             continue
-        wanted = "directory" if name == TORN_NAME else "file"
+        wanted = "directory" if name in (TORN_NAME, RUN_NAME) else "file"
         message = f"{root}/{name} is {_KINDS[stat.kind]}; in a job it is a {wanted} of its own."
         found.append(Obstacle(name, _NAMES.get(name, "file"), message, fix))
     return found
@@ -61,6 +65,8 @@ def obstacles(disk: Disk, root: str) -> list[Obstacle]:
 def _good_kinds(name: str) -> tuple[str, ...]:
     if name == TORN_NAME:
         return ("dir", "link")
+    if name == RUN_NAME:  # files in it are removed, so nobody else's directory will do
+        return ("dir",)
     # The summary is never read, and a link in its place is replaced like a file.
     return ("file", "link", "other") if name == SUMMARY_NAME else ("file",)
 

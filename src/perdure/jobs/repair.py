@@ -29,7 +29,10 @@ from perdure.ports import Disk
 
 TORN_NAME: Final = ".torn"
 
-_NOTHING_TO_DO: Final = "Nothing needs to be done: it had not been acknowledged, and runs again."
+_NOTHING_TO_DO: Final = (
+    "Nothing needs to be done: its item runs again, unless state.json has it as done;"
+    " `perdure job verify` names such an item."
+)
 
 
 class Settled(NamedTuple):
@@ -101,7 +104,7 @@ class _Repair:
             scan.tell(scan.lines, scan.end, f"longer than {line_bytes_max} bytes")
             return
         judged = judge_line(scan.tail)
-        if isinstance(judged, Line) and judged.key is not None:
+        if isinstance(judged, Line):
             self._end_line()
             self.completed = (judged.hash, judged.at)
             self._say(

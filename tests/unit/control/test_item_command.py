@@ -11,11 +11,9 @@ from perdure.control.item_command import (
     RunningItem,
     error_output_bytes_max,
     input_of,
-    output_bytes_max,
-    payload_of,
-    problem_of,
 )
 from perdure.control.item_list import Item
+from perdure.control.item_outcome import output_bytes_max, payload_of, problem_of
 from perdure.control.outcome import Ended
 from perdure.errors import NotFoundError, UsageError
 from perdure.jobs.records import Failure, Finding

@@ -57,12 +57,17 @@ class ScriptedCommand:
         self.running: dict[str, Scripted] = {}
         self.told: list[str] = []
         self.timeouts: set[float | None] = set()
+        self.is_full = False
 
     def announce(self) -> None:
         self.told.append(f"announced before {len(self.started)}")
 
     def retract(self) -> None:
         self.told.append("retracted")
+
+    def require_room(self) -> None:
+        if self.is_full:
+            raise StorageError("no space", code="disk_full")
 
     def start(self, item: Item, *, attempt: int, timeout_s: float | None) -> Scripted:
         self.started.append((item.key, attempt))
@@ -308,6 +313,17 @@ def test_nothing_starts_before_a_round_is_due(scene: Scene) -> None:
     start_all(run)
     assert scene.command.started[2:] == [("a", 2), ("b", 2)]
     assert scene.rounds == [(1, 2, 1.0)]
+
+
+def test_what_failed_while_the_disk_was_full_is_not_recorded(scene: Scene) -> None:
+    run = scene.run("a b", max_attempts=1)
+    start_all(run)
+    scene.command.fail("a")
+    scene.command.is_full = True
+    with pytest.raises(StorageError):
+        run.collect()
+    assert scene.job.errors == []
+    assert scene.settled == []
 
 
 def test_interrupted_commands_leave_no_trace(scene: Scene) -> None:

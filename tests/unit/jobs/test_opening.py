@@ -349,11 +349,22 @@ def test_a_whole_finding_that_lacks_its_newline_is_kept(host: SimHost) -> None:
     assert host.read("findings.jsonl") == line("a") + line("b")
 
 
-def test_a_last_line_with_a_hash_alone_and_no_newline_is_not_trusted(host: SimHost) -> None:
+def test_a_last_line_with_a_hash_alone_lacks_nothing_but_its_newline_either(host: SimHost) -> None:
+    """No beginning of an object is one, so nothing is missing."""
     host.write("findings.jsonl", line("a") + b'{"_hash":"0123456789abcdef"}')
     job = host.open()
-    assert job.processed == 1
-    assert host.read("findings.jsonl") == line("a")
+    assert job.processed == 2
+    assert host.read("findings.jsonl") == line("a") + b'{"_hash":"0123456789abcdef"}\n'
+
+
+def test_a_newline_that_is_all_that_is_missing_is_no_loss(host: SimHost) -> None:
+    job = host.open()
+    job.record_finding("a", {})
+    job.finish()
+    host.write("findings.jsonl", host.read("findings.jsonl")[:-1])
+    again = host.open()
+    assert whats(again) == ["newline_added"]
+    assert again.is_done("a")
 
 
 def test_bad_lines_before_whole_ones_in_the_last_append_are_blanked(host: SimHost) -> None:
