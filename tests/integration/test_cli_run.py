@@ -116,6 +116,8 @@ def test_run_whose_node_is_given_up_has_failed(tmp_path: Path) -> None:
     assert "failed bad: script: exit code 1" in done.out
     assert "failed: 1 QUARANTINED" in done.out
     assert "show bad" in done.out
+    step = call("-C", str(tmp_path / "w"), "next").out
+    assert "nothing to start: bad was given up (QUARANTINED)" in step
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

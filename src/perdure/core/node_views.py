@@ -12,8 +12,8 @@ from perdure.core.criteria import render_criterion
 from perdure.core.fold import Replica
 from perdure.core.frontier import frontier
 from perdure.core.lookup import contract_of
-from perdure.core.machine import edges_from, open_deps, open_nodes
-from perdure.core.model import Node
+from perdure.core.machine import edges_from, open_deps, open_nodes, unreplaced
+from perdure.core.model import Node, State
 from perdure.core.views import Data, cut, items_max, stuck
 
 brief_chars_max: Final = 1_200
@@ -26,10 +26,9 @@ def next_step(replica: Replica) -> Data:
     names = frontier(replica)
     if not names:
         open_names = open_nodes(state)
-        why = "everything is done" if not open_names else "what is open has to wait"
         return {
             "node": None,
-            "why": why if state.nodes else "the task has no nodes yet; `perdure add` makes one",
+            "why": _why_nothing(state, open_names),
             "open": open_names[:items_max],
             "stuck": stuck(replica),
         }
@@ -58,6 +57,18 @@ def next_step(replica: Replica) -> Data:
             f"perdure submit {node.node_id}",
         ],
     }
+
+
+def _why_nothing(state: State, open_names: list[str]) -> str:
+    if not state.nodes:
+        return "the task has no nodes yet; `perdure add` makes one"
+    if open_names:
+        return "what is open has to wait"
+    given_up = unreplaced(state)
+    if given_up:
+        named = ", ".join(given_up[:3]) + (" and others" if len(given_up) > 3 else "")
+        return f"{named} was given up (QUARANTINED), and no successor has taken its place"
+    return "everything is done"
 
 
 def show(replica: Replica, name: str) -> Data:
