@@ -25,6 +25,7 @@ import pytest
 from tests.crash.tally import chance_for
 from tests.integration.job_child import KEYS, NAME
 from tests.integration.shell import call, environment, start
+from tests.integration.talking_child import REPOSITORY, TalkingChild
 from tests.integration.test_real_faults import mounted, nobody, until
 
 from perdure import CheckpointedJob
@@ -32,38 +33,16 @@ from perdure.errors import BusyError, FencedError, RefusedError, StorageError
 from perdure.jobs.inspection import verify_job
 from perdure.storage.disk import RealDisk
 
-REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MEBIBYTE = 1 << 20
 calls_sampled = 12
 kills = 12
 
 
-class Child:
-    """A process of ``job_child``; what it is told and what it answers is one line each."""
+class Child(TalkingChild):
+    """A process of ``job_child``."""
 
     def __init__(self, directory: str, uid: int | None = None) -> None:
-        command = [sys.executable, "-m", "tests.integration.job_child", directory]
-        self.process = subprocess.Popen(
-            [*command, *([] if uid is None else [str(uid)])],
-            cwd=REPOSITORY,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def say(self, what: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{what}\n")
-        self.process.stdin.flush()
-
-    def hear(self) -> Any:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        return json.loads(line) if line.endswith("\n") else None
-
-    def ask(self, what: str) -> Any:
-        self.say(what)
-        return self.hear()
+        super().__init__("tests.integration.job_child", directory, uid)
 
     def end(self, number: signal.Signals) -> list[Any]:
         """End it with this signal; what it had said until then."""

@@ -5,7 +5,6 @@ process is to reach is asked for again and again until it is there.
 """
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -14,11 +13,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 from tests.crash.checks import check_second_recovery
 from tests.crash.machine import Machine, check_no_litter, replay
+from tests.integration.talking_child import TalkingChild
 
 from perdure import HaltRuntime
 from perdure.core.model import Policies
@@ -26,7 +26,6 @@ from perdure.errors import LeaseHeldError, StorageError
 from perdure.storage.disk import RealDisk
 
 T = TypeVar("T")
-REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 wait_s_max = 20.0
 lease_ttl_s = 0.3
 nobody = 65_534
@@ -43,32 +42,11 @@ def until(found: Callable[[], T | None]) -> T:
     return result
 
 
-class Child:
-    """A process of ``fault_child``; what it is told and what it answers is one line each."""
+class Child(TalkingChild):
+    """A process of ``fault_child``."""
 
     def __init__(self, root: str, uid: int | None = None) -> None:
-        command = [sys.executable, "-m", "tests.integration.fault_child", root]
-        self.process = subprocess.Popen(
-            [*command, *([] if uid is None else [str(uid)])],
-            cwd=REPOSITORY,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def say(self, what: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{what}\n")
-        self.process.stdin.flush()
-
-    def hear(self) -> Any:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        return json.loads(line) if line.endswith("\n") else None
-
-    def ask(self, what: str) -> Any:
-        self.say(what)
-        return self.hear()
+        super().__init__("tests.integration.fault_child", root, uid)
 
     def kill(self) -> None:
         self.process.kill()
