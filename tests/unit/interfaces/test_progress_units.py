@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from perdure.interfaces.cli import progress
-from perdure.interfaces.cli.progress import Bars, Lines, Show, event_lines
+from perdure.interfaces.cli.progress import Lines, Show, TaskBars, event_lines
 
 
 def units(done: int, wall_s: float, *, node: str = "B", failed: int = 0) -> dict[str, Any]:
@@ -49,18 +49,18 @@ def test_a_notice_is_one_line_whatever_stands_in_it() -> None:
 
 
 def test_units_move_the_bar_of_their_node_and_not_that_of_the_task() -> None:
-    bars = Bars()
+    bars = TaskBars()
     try:
         started = {"event": "started", "node": "B", "attempt": 1}
         bars.event({**started, "title": "B"})
         bars.event(units(4, 1.0, failed=1))
         bars.event({"event": "notice", "node": "B", "why": "x"})
-        of_task, of_node = bars._progress.tasks
+        of_task, of_node = bars._bars._progress.tasks
         assert (of_node.completed, of_node.total) == (4, 9)
         assert of_node.fields["count"] == "4/9, 1 failed"
         assert (of_task.completed, of_task.total) == (0, None)
         bars.event(units(5, 2.0, node="unknown"))
         bars.event({"event": "done", "node": "B", "done": 1, "total": 1, "state": "DONE"})
-        assert len(bars._progress.tasks) == 1
+        assert len(bars._bars._progress.tasks) == 1
     finally:
         bars.close()

@@ -8,6 +8,7 @@ item, such as a failure, the first ``shown_max`` have a line. It decides nothing
 import time
 from typing import Final
 
+from perdure.interfaces.cli.bars import Bars
 from perdure.interfaces.cli.output import plain, some, write_line
 from perdure.interfaces.cli.progress import Show
 from perdure.interfaces.cli.request import Data
@@ -58,39 +59,26 @@ class MapBar(MapLines):
     """A bar at the bottom of a terminal with rate and time left; other lines go above it."""
 
     def __init__(self) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
         super().__init__()
-        self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TextColumn("{task.fields[count]}", markup=False),
-            TimeElapsedColumn(),
-        )
-        self._bar = self._progress.add_task("items", total=None, count="")
+        self._bars = Bars()
+        self._bar = self._bars.add("items")
 
     def _show(self, event: Data) -> None:
         kind = event["event"]
         if kind == "opened":
-            self._progress.update(self._bar, description=plain(event["name"], 40))
-            self._progress.start()
+            self._bars.label(self._bar, plain(event["name"], 40))
+            self._bars.start()
         if kind in ("opened", "progress") or "outcome" in event:
-            self._move(event["done"], event["total"], progress_text(event))
+            self._bars.move(self._bar, event["done"], event["total"], progress_text(event))
         if kind != "progress":
             super()._show(event)
 
-    def _move(self, done: int, total: int, count: str) -> None:
-        self._progress.update(self._bar, completed=done, total=total, count=count)
-
     def _write(self, line: str) -> None:
-        self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._bars.write(line)
 
     def close(self) -> None:
         """Leave the terminal as it was, with the last state of the bar on it."""
-        try:
-            self._progress.stop()
-        except OSError:
-            self.broken = True
+        self.broken = not self._bars.stop() or self.broken
 
 
 def show_for(as_json: bool, *, terminal: bool) -> Show:

@@ -7,6 +7,7 @@ that nobody reads any more is given up and the run is not. It decides nothing.
 import time
 from typing import Any, Final
 
+from perdure.interfaces.cli.bars import Bars
 from perdure.interfaces.cli.output import plain, some, write_json, write_line
 from perdure.interfaces.cli.request import Data
 
@@ -61,21 +62,14 @@ class Lines(Show):
         return True
 
 
-class Bars(Show):
+class TaskBars(Show):
     """Bars at the bottom of a terminal, one for the task and one for each node at work."""
 
     def __init__(self) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-        self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TextColumn("{task.fields[count]}", markup=False),
-            TimeElapsedColumn(),
-        )
-        self._overall = self._progress.add_task("task", total=None, count="")
+        self._bars = Bars()
+        self._overall = self._bars.add("task")
         self._nodes: dict[str, Any] = {}
-        self._progress.start()
+        self._bars.start()
 
     def _show(self, event: Data) -> None:
         kind, node = event["event"], str(event.get("node") or "")
@@ -83,19 +77,16 @@ class Bars(Show):
             self._show_units(node, event)
             return
         for text in event_lines(event):
-            line = f"{time.strftime('%H:%M:%S')} {text}"
-            self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._bars.write(f"{time.strftime('%H:%M:%S')} {text}")
         if kind == "opened":
-            self._progress.update(self._overall, description=plain(event["task_id"]))
+            self._bars.label(self._overall, plain(event["task_id"]))
         elif kind == "started":
-            self._nodes[node] = self._progress.add_task(f"  {node}", total=None, count="")
+            self._nodes[node] = self._bars.add(f"  {node}")
         elif node in self._nodes and kind not in ("leftovers", "notice"):
-            self._progress.remove_task(self._nodes.pop(node))
+            self._bars.remove(self._nodes.pop(node))
         if "total" in event:
             count = f"{event['done']}/{event['total']}"
-            self._progress.update(
-                self._overall, completed=event["done"], total=event["total"], count=count
-            )
+            self._bars.move(self._overall, event["done"], event["total"], count)
 
     def _show_units(self, node: str, event: Data) -> None:
         """How far a batch node is, in its own bar."""
@@ -103,23 +94,18 @@ class Bars(Show):
             return
         failed = f", {event['failed']} failed" if event["failed"] else ""
         count = f"{event['done']}/{event['total']}{failed}"
-        self._progress.update(
-            self._nodes[node], completed=event["done"], total=event["total"], count=count
-        )
+        self._bars.move(self._nodes[node], event["done"], event["total"], count)
 
     def close(self) -> None:
         """Leave the terminal as it was, with the last state of the bars on it."""
-        try:
-            self._progress.stop()
-        except OSError:
-            self.broken = True
+        self.broken = not self._bars.stop() or self.broken
 
 
 def show_for(as_json: bool, *, terminal: bool) -> Show:
     """The way to show a run: JSON when asked for, bars on a terminal, else lines."""
     if as_json:
         return Show()
-    return Bars() if terminal else Lines()
+    return TaskBars() if terminal else Lines()
 
 
 def event_lines(event: Data) -> list[str]:
