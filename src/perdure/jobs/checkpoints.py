@@ -56,6 +56,8 @@ class Checkpoints:
         self._due_at = 0.0
         self._saved_changes = -1
         """Of the position, what ``state.json`` shows."""
+        self._said: Status | None = None
+        """What the summary that stands there was written for."""
         self._saved_cursor = 0
         """Of the position, the cursor that is on the medium."""
         self._state_bytes = 0
@@ -99,6 +101,8 @@ class Checkpoints:
         """Both files, when the process lets go of the job: ``state.json`` if it lacks anything."""
         if self._saved_changes != self._position.changes:
             self._write_state()
+        elif self._said == "finished":
+            return  # ``finish`` has just written both
         self._write_summary(status)
 
     def _renew(self) -> None:
@@ -147,3 +151,4 @@ class Checkpoints:
     def _write_summary(self, status: Status) -> None:
         data = render_summary(self._position.facts(status))
         self._disk.replace(self._summary_path, data, durable=True)
+        self._said = status

@@ -218,6 +218,15 @@ def test_the_end_writes_what_a_large_job_has_not_written_yet(host: SimHost) -> N
 # The cursor
 
 
+def test_finishing_writes_each_file_once(host: SimHost) -> None:
+    job = host.open()
+    job.record_finding("a")
+    first = len(host.disk.log)
+    job.finish()
+    assert written(host, first) == ["state.json", "SUMMARY.md"]
+    assert "Status: finished" in host.summary()
+
+
 def test_a_cursor_is_kept_by_the_next_renewal_and_before_the_summary_shows_it(
     host: SimHost,
 ) -> None:
