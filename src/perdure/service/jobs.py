@@ -8,20 +8,20 @@ Paths are relative to the directory that the call was made in.
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
 from perdure.core.batch import BATCH_RECORD_NAME
+from perdure.core.late import LateModule
 from perdure.core.lookup import near
 from perdure.errors import NotFoundError, RefusedError, StorageError, UsageError
 from perdure.jobs.checkpoints import STATE_NAME
 from perdure.jobs.inspection import JOB_FILES, verify_job
-from perdure.jobs.job import CheckpointedJob
 from perdure.jobs.lines import item_hash
-from perdure.jobs.records import is_job_name
+from perdure.jobs.records import ErrorEntry, is_job_name
 from perdure.jobs.scan import Unkept
 from perdure.jobs.state_file import decode_state
 from perdure.jobs.status import job_errors, job_status
@@ -29,6 +29,9 @@ from perdure.ports import Disk
 from perdure.runtime.world import real_world
 
 Data = dict[str, Any]
+
+# Looking at a job needs nothing of what records one.
+_job: Final = LateModule("perdure.jobs.job")
 
 looked_in_max: Final = 1_000
 """Entries of a directory that are looked at for a job that may have been meant."""
@@ -75,8 +78,8 @@ def retry_items(
     world = real_world()
     path = _find_job(world.disk, directory, start_dir)
     require_own_job(world.disk, path)
-    with CheckpointedJob(path, name_of(world.disk, path), world=world) as job:
-        failed = _failed_keys(job, keys, directory)
+    with _job.CheckpointedJob(path, name_of(world.disk, path), world=world) as job:
+        failed = _failed_keys(job.errors, keys, directory, is_done=job.is_done)
         reset = forgotten = aside = None
         if keys or every or not lost:
             reset = job.reset_attempts(failed or None)
@@ -92,16 +95,22 @@ def retry_items(
     }
 
 
-def _failed_keys(job: CheckpointedJob, names: Sequence[str], directory: str) -> list[str]:
+def _failed_keys(
+    errors: Sequence[ErrorEntry],
+    names: Sequence[str],
+    directory: str,
+    *,
+    is_done: Callable[[str], bool],
+) -> list[str]:
     """The failed items of these names: keys, or hashes. Raises NotFoundError for any other."""
-    failed = dict.fromkeys(entry.key for entry in job.errors)
-    by_hash = {entry.hash: entry.key for entry in job.errors}
+    failed = dict.fromkeys(entry.key for entry in errors)
+    by_hash = {entry.hash: entry.key for entry in errors}
     keys = []
     for key in names:
         if key in failed or key in by_hash:
             keys.append(key if key in failed else by_hash[key])
             continue
-        why = "is done" if job.is_done(key) else "has not failed"
+        why = "is done" if is_done(key) else "has not failed"
         raise NotFoundError(
             f"the item {key!r} {why}, so there is nothing to retry.",
             code="unknown_item",
