@@ -32,6 +32,7 @@ __all__ = [
     "Spec",
     "State",
     "StorageError",
+    "Supervisor",
     "TaskFileError",
     "TransitionError",
     "UsageError",
@@ -41,6 +42,7 @@ __all__ = [
 
 _HOMES = {
     "HaltRuntime": "perdure.runtime.halt",
+    "Supervisor": "perdure.control.supervisor",
     "CheckpointedJob": "perdure.jobs.job",
     "item_hash": "perdure.jobs.lines",
     "BusyError": "perdure.errors",
@@ -63,7 +65,7 @@ _HOMES = {
     "Integrity": "perdure.core.model",
     "Node": "perdure.core.model",
     "Policies": "perdure.core.model",
-    "Question": "perdure.core.model",
+    "Question": "perdure.core.people",
     "Spec": "perdure.core.model",
     "State": "perdure.core.model",
 }

@@ -1,13 +1,14 @@
 # What type checkers read instead of the lazy __init__.py; tests/tidy compares the two.
+from perdure.control.supervisor import Supervisor as Supervisor
 from perdure.core.model import Artifact as Artifact
 from perdure.core.model import Budget as Budget
 from perdure.core.model import Criterion as Criterion
 from perdure.core.model import Integrity as Integrity
 from perdure.core.model import Node as Node
 from perdure.core.model import Policies as Policies
-from perdure.core.model import Question as Question
 from perdure.core.model import Spec as Spec
 from perdure.core.model import State as State
+from perdure.core.people import Question as Question
 from perdure.errors import BusyError as BusyError
 from perdure.errors import CheckFailedError as CheckFailedError
 from perdure.errors import CorruptError as CorruptError
@@ -50,6 +51,7 @@ __all__ = [
     "Spec",
     "State",
     "StorageError",
+    "Supervisor",
     "TaskFileError",
     "TransitionError",
     "UsageError",

@@ -16,7 +16,7 @@ from measure import Figure, ProcessTimer, alternate
 _NOTE_PAST_THE_CLI = """
 import sys
 from perdure.service.tasks import Service
-Service(sys.argv[1], actor="bench:note").call("note", {"text": "x"})
+Service(sys.argv[1], actor="coordinator:bench").call("note", {"text": "x"})
 """
 _IMPORT_LINE = re.compile(r"import time:\s+(\d+) \|\s+(\d+) \|\s*(\S+)")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from tests.conformance.host import Host, edges
 
-from perdure import EvidenceError, HaltRuntime, TransitionError
+from perdure import EvidenceError, HaltRuntime, RefusedError, TransitionError
 from perdure.runtime.contracts import environment_for
 
 
@@ -116,7 +116,8 @@ def test_an_attempt_that_died_with_its_receipt_is_tried_again(host: Host, rt: Ha
 
 def test_an_effect_without_an_authority_does_not_start(host: Host, rt: HaltRuntime) -> None:
     rt.add_node("refund", "Refund it", effect="S3")
-    with pytest.raises(TransitionError) as caught:
+    with pytest.raises(RefusedError) as caught:
         rt.start("refund")
-    assert "authority recorded when the task was created" in caught.value.message
+    assert caught.value.rule == "GA-1"
+    assert "G-refund-start" in caught.value.message
     assert rt.frontier() == ["pay"]

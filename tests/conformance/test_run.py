@@ -183,14 +183,16 @@ def test_a_command_records_its_own_receipt_through_the_drop_box(project: Project
     assert project.starts() == ["pay"]
 
 
-def test_an_effect_without_authority_is_named_with_the_reason(project: Project) -> None:
+def test_an_effect_without_authority_waits_for_a_person_who_allows_it(project: Project) -> None:
     report = project.run(effect(SLIP, allowed="other"))
     assert (report["outcome"], report["exit_code"]) == ("needs_person", 10)
     assert report["waiting"] == ["pay"]
+    assert report["kinds"] == {"G-pay-start": "gate"}
     assert project.starts() == []
     (stuck,) = project.service.status()["stuck"]
     assert stuck["node"] == "pay"
-    assert "authority recorded when the task was created" in stuck["why"]
+    asked = project.node("G-pay-start")
+    assert "No authority that was recorded when the task was created" in asked["package"]["context"]
 
 
 def test_a_star_is_the_authority_for_every_effect(project: Project) -> None:

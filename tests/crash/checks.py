@@ -6,6 +6,8 @@ artifact has its bytes, every promised message was carried out once. ``check_sec
 recovering twice equals recovering once. ``finish``: work goes on to its end.
 """
 
+import contextlib
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Protocol
 
@@ -13,9 +15,11 @@ from tests.crash.workloads import AnyMachine
 
 from perdure.core.codec import ChainTip, Scan
 from perdure.core.fold import Replica
+from perdure.core.gates import gates_at, refused_as_it_is
 from perdure.core.model import State
 from perdure.core.projection import seal_snapshot
-from perdure.errors import HaltError
+from perdure.errors import HaltError, RefusedError
+from perdure.runtime.gates import ask_due_gates
 from perdure.runtime.halt import HaltRuntime
 
 PROJECTIONS = (".snapshot.json", "task-graph.json", "checkpoint.json", "artifacts/registry.json")
@@ -106,11 +110,17 @@ def check_evidence(machine: CheckedMachine, state: State) -> None:
 def check_nothing_twice(machine: CheckedMachine, runtime: HaltRuntime) -> None:
     """Nothing is put on record twice; what was promised in the drop box is done, and done once."""
     names: list[str] = []
+    words: list[str] = []
     ops: list[str] = []
+    acknowledged: list[str] = []
     for events in Scan().commits([machine.journal()]):
         names += [event.entity.id for event in events if event.kind == "ARTIFACT_REGISTERED"]
+        words += [event.payload["verbatim"] for event in events if event.kind == "STEERING_LOGGED"]
         ops += {event.op for event in events if isinstance(event.op, str)}
+        acknowledged += [e.entity.id for e in events if e.payload.get("op") == "acknowledged"]
     assert len(names) == len(set(names)), names
+    assert len(words) == len(set(words)), "an instruction is on record twice"
+    assert sorted(acknowledged) == sorted(runtime.state.steering), "each is acted on once"
     assert len(ops) == len(set(ops)), ops
     assert set(machine.promised) <= set(ops), "a message that was promised is lost"
 
@@ -153,10 +163,18 @@ _SETTLED = {"DONE", "QUARANTINED", "CANCELLED"}
 
 
 def settle_open_nodes(machine: CheckedMachine, runtime: HaltRuntime) -> None:
-    """One round: take every open node one step further."""
+    """One round: rule on what is asked at gates, then take every open node one step further."""
+    ask_due_gates(runtime.engine)
+    for question in list(runtime.state.questions.values()):
+        if question.gate and question.question_id in runtime.state.questions:
+            with content_may_be_gone():
+                runtime.approve(question.question_id, by="gatekeeper:anybody")
     for name, node in list(runtime.state.nodes.items()):
         waits = node.state == "RETRYABLE" and name not in runtime.frontier()
-        if node.state == "BLOCKED" or waits:
+        gates = gates_at(runtime.state, node, "start") if node.state == "PENDING" else ()
+        if any(refused_as_it_is(runtime.state, node, gate) for gate in gates):
+            runtime.cancel([name], "somebody has refused it")
+        elif node.state == "BLOCKED" or waits:
             runtime.retry(name, "go on", method=f"method-{node.attempts}")
         elif node.state == "VERIFYING":
             runtime.check(name)
@@ -164,6 +182,8 @@ def settle_open_nodes(machine: CheckedMachine, runtime: HaltRuntime) -> None:
             for path in node.spec.outputs or (f"artifacts/{name}/made-{node.attempts}.txt",):
                 if path not in runtime.engine.replica.paths:
                     machine.write(path, f"{path} of attempt {node.attempts}".encode())
+            if node.effect == "S3" and node.receipt is None:
+                runtime.receipt(name, "somebody saw it")
             try:
                 runtime.submit(name)
             except HaltError as error:
@@ -171,4 +191,15 @@ def settle_open_nodes(machine: CheckedMachine, runtime: HaltRuntime) -> None:
         elif node.state == "QUARANTINED" and not node.successors:
             runtime.add_node(f"{name}s", f"instead of {name}", successor_of=name)
     for name in runtime.frontier()[:1]:
-        runtime.start(name)
+        with content_may_be_gone():
+            runtime.start(name)
+
+
+@contextlib.contextmanager
+def content_may_be_gone() -> Iterator[None]:
+    """What a gate is about may have been lost with the power: then it is asked about anew."""
+    try:
+        yield
+    except RefusedError as error:
+        if error.code not in ("approval_void", "content_changed"):
+            raise

@@ -68,9 +68,9 @@ class Machine:
         self.acknowledge()
         return runtime
 
-    def attach(self) -> HaltRuntime:
+    def attach(self, actor: str = "executor:main") -> HaltRuntime:
         """What a short command does in the process of now."""
-        runtime = HaltRuntime.attach(self.root, world=self.world())
+        runtime = HaltRuntime.attach(self.root, actor=actor, world=self.world())
         self.runtimes.append(runtime)
         return runtime
 

@@ -4,7 +4,8 @@
 ``src`` in a temporary directory with one edit, which must find its place exactly once; then the
 tests that stand guard over that step run against the copy. First they all run against a copy
 without an edit, so that what notices a mutant is not broken anyway. The mutants of jobs and batch
-nodes are in ``job_mutants.py``. Exits 1 when a mutant survives,
+nodes are in ``job_mutants.py``, those of everything between people and a task in
+``people_mutants.py``. Exits 1 when a mutant survives,
 2 when an edit has lost its place. Nothing in this repository is changed.
 """
 
@@ -22,6 +23,7 @@ from typing import NamedTuple
 
 from job_mutants import JOB_MUTANTS
 from mutant import Mutant
+from people_mutants import PEOPLE_MUTANTS
 
 ROOT = Path(__file__).resolve().parents[2]
 at_once = 2
@@ -211,16 +213,16 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "batch committed piece by piece",
         "runtime/engine.py",
-        "                    events = self._append(batch.drafts, op)\n",
+        "                    events = self._append(batch.drafts, op, batch.ts)\n",
         "                    events = ()\n                    for draft in batch.drafts:\n"
-        "                        events += self._append([draft], op)\n",
+        "                        events += self._append([draft], op, batch.ts)\n",
         (POWER, ENGINE),
         "batch",
     ),
     Mutant(
         "op ids forgotten",
         "core/fold.py",
-        "_remember_op(state, event.op, event.seq)",
+        "_remember_op(state, event.op, event)",
         "pass",
         (ENGINE, POWER),
         "op_id or lives or keep_dying",
@@ -228,9 +230,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "messages removed from the drop box before they are carried out",
         "runtime/calls.py",
-        "            _check_spoolable(message.command)\n",
-        "            _check_spoolable(message.command)\n"
-        "            spool.discard(disk, layout, message.id)\n",
+        "        _check_spoolable(message.command)\n",
+        "        _check_spoolable(message.command)\n"
+        "        spool.discard(engine.disk, engine.layout, message.id)\n",
         (POWER,),
         "drop_box",
     ),
@@ -284,7 +286,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "verdict passes whatever the checks say",
         "runtime/evidence.py",
-        'failed = [item for item in items if not item["passed"]]',
+        'failed = [item for item in items if not item["passed"] and not item.get("pending")]',
         "failed = []",
         ("tests/conformance", "tests/unit/runtime"),
         "DONE or done or verif or check",
@@ -440,7 +442,9 @@ def check_unmutated(mutants: Sequence[Mutant]) -> Result:
 
 def main(names: Sequence[str]) -> int:
     chosen = [
-        m for m in (*MUTANTS, *JOB_MUTANTS) if not names or any(word in m.name for word in names)
+        mutant
+        for mutant in (*MUTANTS, *JOB_MUTANTS, *PEOPLE_MUTANTS)
+        if not names or any(word in mutant.name for word in names)
     ]
     with ThreadPoolExecutor(at_once) as pool:
         control = pool.submit(check_unmutated, chosen)

@@ -5,6 +5,7 @@ They do their damage through the Disk port, so they run on the real disk and on 
 
 from tests.crash.workloads import AnyMachine
 
+from perdure.core import commands as c
 from perdure.ports import Disk
 from perdure.storage import spool
 
@@ -112,6 +113,38 @@ def message_in_the_drop_box(machine: AnyMachine) -> None:
     machine.promised.append("msg-1")
 
 
+def words_on_record_alone(machine: AnyMachine) -> None:
+    """The process was killed between the two commits of an instruction."""
+    at_work(machine)
+    engine = machine.runtimes[-1].engine
+    with engine.writing():
+        engine.execute(c.LogSteering("ST-1", "metric units"))
+    machine.acknowledge()
+    machine.boot_process()
+
+
+def words_in_a_file(machine: AnyMachine) -> None:
+    busy(machine)
+    machine.write("steering/write-here.md", b"metric units\n")
+    machine.disk.sync_file(f"{machine.root}/steering/write-here.md")
+    machine.disk.sync_dir(f"{machine.root}/steering")
+
+
+def words_in_a_file_that_was_taken(machine: AnyMachine) -> None:
+    """The process was killed between the rename and the commit."""
+    words_in_a_file(machine)
+    folder = f"{machine.root}/steering"
+    machine.disk.make_dirs(f"{folder}/taken")
+    taken = f"{folder}/taken/20270115080000-0000aaaa.md"
+    machine.disk.rename(f"{folder}/write-here.md", taken)
+
+
+def no_messages_in_the_drop_box(machine: AnyMachine) -> None:
+    disk = busy(machine)
+    for name in ("torn.json", "README"):
+        disk.replace(f"{machine.layout.spool}/{name}", b'{"id":"torn","comm', durable=True)
+
+
 SCENES = (
     orphan_at_work,
     torn_in_half_a_character,
@@ -125,4 +158,8 @@ SCENES = (
     lease_file_empty,
     litter_of_other_processes,
     message_in_the_drop_box,
+    words_on_record_alone,
+    words_in_a_file,
+    words_in_a_file_that_was_taken,
+    no_messages_in_the_drop_box,
 )

@@ -71,8 +71,8 @@ class SimMachine:
         self.acknowledge()
         return runtime
 
-    def attach(self) -> HaltRuntime:
-        runtime = HaltRuntime.attach(ROOT, world=self.world)
+    def attach(self, actor: str = "executor:main") -> HaltRuntime:
+        runtime = HaltRuntime.attach(ROOT, actor=actor, world=self.world)
         self.runtimes.append(runtime)
         return runtime
 

@@ -30,7 +30,7 @@ def test_bytes_of_a_done_node_survive_although_their_first_sync_failed(
     disk.heal()
     if another_process:
         runtime.close()
-        runtime = HaltRuntime.attach(WORKSPACE, world=world)
+        runtime = HaltRuntime.attach(WORKSPACE, actor="coordinator:main", world=world)
     assert runtime.node("N1").state == "RUNNING"
     runtime.submit("N1")
     assert runtime.node("N1").state == "DONE"

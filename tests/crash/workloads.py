@@ -3,12 +3,14 @@
 Each calls ``machine.acknowledge()`` whenever a call has returned. Each is repeatable byte for byte.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from perdure.errors import HaltError
+from perdure.errors import HaltError, RefusedError
 from perdure.ports import Disk
 from perdure.runtime.calls import perform
+from perdure.runtime.gates import apply_fallbacks
 from perdure.runtime.halt import HaltRuntime
 from perdure.storage import spool
 from perdure.storage.workspace import Layout
@@ -39,7 +41,7 @@ class AnyMachine(Protocol):
     def clock(self) -> MovingClock: ...
     def boot_process(self) -> None: ...
     def open(self, task_id: str | None = None) -> HaltRuntime: ...
-    def attach(self) -> HaltRuntime: ...
+    def attach(self, actor: str = "executor:main") -> HaltRuntime: ...
     def acknowledge(self) -> None: ...
     def journal(self) -> bytes: ...
     def write(self, path: str, data: bytes) -> None: ...
@@ -246,11 +248,26 @@ def short_commands(machine: AnyMachine) -> None:
     machine.acknowledge()
 
 
-def call(machine: AnyMachine, runtime: HaltRuntime, name: str, op: str = "", **args: Any) -> Any:
+def call(
+    machine: AnyMachine, runtime: HaltRuntime, name: str, op: str = "", by: str = "", **args: Any
+) -> Any:
     """One writing call by its name, as interfaces and the drop box make it."""
-    answer = perform(runtime.engine, name, args, op=op or None)
+    with runtime.engine.acting_as(by or runtime.engine.actor):
+        answer = perform(runtime.engine, name, args, op=op or None)
     machine.acknowledge()
     return answer
+
+
+def refused(
+    machine: AnyMachine, runtime: HaltRuntime, name: str, op: str = "", by: str = "", **args: Any
+) -> None:
+    """A call that is refused, and may have committed the question that it is refused with."""
+    try:
+        call(machine, runtime, name, op, by, **args)
+    except RefusedError:
+        machine.acknowledge()
+    else:
+        raise AssertionError(f"{name} is not refused")
 
 
 def calls_on_the_graph(machine: AnyMachine) -> None:
@@ -270,7 +287,7 @@ def calls_on_work(machine: AnyMachine) -> None:
     machine.acknowledge()
 
     def short(name: str, op: str = "", **args: Any) -> Any:
-        runtime = machine.attach()
+        runtime = machine.attach("coordinator:main")
         answer = call(machine, runtime, name, op, **args)
         runtime.close()
         return answer
@@ -302,14 +319,103 @@ def calls_on_the_task(machine: AnyMachine) -> None:
     runtime.close()
 
 
+def observations(machine: AnyMachine) -> None:
+    runtime = machine.open("T")
+    job = {"what": "external", "provider": "p", "job_id": "7", "node": "N1"}
+    key = {"reason": "no key", "needs": ["a key"], "safe_next_step": "wait"}
+    call(machine, runtime, "add", node="N1", spec={"outputs": ["artifacts/N1/a.txt"]})
+    call(machine, runtime, "observe", "op-1", what="progress", node="N1", summary="begun")
+    call(machine, runtime, "start", node="N1")
+    call(machine, runtime, "observe", "op-2", **job, state="PENDING", facts={"poll_token": "x"})
+    call(machine, runtime, "block", "op-3", node="N1", **key, failure_type="TIMEOUT")
+    call(machine, runtime, "reply", "op-4", letter="A", summary="renewed", resume_token="RT-1")
+    call(machine, runtime, "start", node="N1")
+    call(machine, runtime, "observe", "op-5", what="completed", node="N1")
+    machine.write("artifacts/N1/a.txt", b"a")
+    assert call(machine, runtime, "observe", "op-6", what="completed", node="N1")["claimed"]
+    call(machine, runtime, "observe", "op-7", **job, state="COMPLETED")
+    download = {"id": "d", "status": "COMPLETE", "path": "x", "size_bytes": 7}
+    call(machine, runtime, "observe", "op-8", what="download", **download)
+    assert call(machine, runtime, "check", node="N1")["passed"]
+    call(machine, runtime, "reply", "op-9", letter="C", summary="all of it")
+    assert call(machine, runtime, "observe", "op-6", what="completed", node="N1")["repeated"]
+    runtime.close()
+
+
+def rulings(machine: AnyMachine) -> None:
+    """Questions and gates, each asked, ruled on and gone on from, with content that changes."""
+    runtime = machine.open("T")
+    start = {"gate_id": "G-go", "blocks": "start", "content": ["plan.md"]}
+    spec = {"outputs": ["artifacts/N1/a.txt"], "gates": ["May it go out?", start]}
+    call(machine, runtime, "add", node="N1", spec=spec)
+    machine.write("plan.md", b"to everybody")
+    refused(machine, runtime, "start", node="N1")
+    rule = functools.partial(call, machine, runtime, by="gatekeeper:anna")
+    rule("revise", "op-1", question="G-go", text="to Bert", changes={"env": {"TO": "Bert"}})
+    refused(machine, runtime, "start", node="N1")
+    machine.write("plan.md", b"to Bert")
+    refused(machine, runtime, "approve", "op-2", by="gatekeeper:anna", question="G-go.2")
+    rule("approve", "op-3", question="G-go.3")
+    call(machine, runtime, "start", "op-4", node="N1")
+    call(machine, runtime, "ask", "op-5", text="Which licence?", node="N1")
+    rule("answer", "op-6", question="Q-001", text="MIT")
+    machine.write("plan.md", b"to Carla")
+    refused(machine, runtime, "start", node="N1")
+    rule("approve", question="G-go.4")
+    call(machine, runtime, "start", node="N1")
+    machine.write("artifacts/N1/a.txt", b"a")
+    assert call(machine, runtime, "submit", "op-7", node="N1")["waits_for"]
+    rule("reject", "op-8", question="G-N1-review", text="too short")
+    call(machine, runtime, "start", node="N1")
+    machine.write("artifacts/N1/a.txt", b"aa")
+    call(machine, runtime, "submit", node="N1")
+    assert rule("approve", "op-9", question="G-N1-review.2")["state"] == "DONE"
+    assert rule("approve", "op-9", question="G-N1-review.2")["repeated"]
+    runtime.close()
+
+
+def held_for_people(machine: AnyMachine) -> None:
+    """A node out of strikes, a judge, an unproven effect, and a gate that nobody rules on."""
+    runtime = machine.open("T")
+    rule = functools.partial(call, machine, runtime, by="gatekeeper:anna")
+    spec = {"outputs": ["artifacts/N1/a.txt"], "retry_budget": 2, "accept": ["human: polite"]}
+    call(machine, runtime, "add", node="N1", spec=spec)
+    for _ in range(2):
+        call(machine, runtime, "start", node="N1")
+        failure = {"failure_class": "transient-agent", "reason": "exit 3"}
+        call(machine, runtime, "fail", node="N1", **failure)
+    rule("answer", "op-1", question="Q-N1-2", text="by hand, then", method="by hand")
+    call(machine, runtime, "start", node="N1")
+    machine.write("artifacts/N1/a.txt", b"by hand")
+    assert call(machine, runtime, "submit", node="N1")["waits_for"]
+    assert rule("approve", question="G-N1-judge")["state"] == "DONE"
+    call(machine, runtime, "add", node="N2", effect="S3", spec={"outputs": ["artifacts/N2/b.txt"]})
+    refused(machine, runtime, "start", node="N2")
+    rule("approve", "op-2", question="G-N2-start")
+    call(machine, runtime, "start", node="N2")
+    call(machine, runtime, "fail", "op-3", node="N2", **failure)
+    rule("answer", "op-4", question="Q-N2-1", text="I saw it", choice="done")
+    gate = {"gate_id": "G-N3", "blocks": "start", "timeout_s": 60, "fallback": "reject"}
+    call(machine, runtime, "add", node="N3", spec={"gates": [gate]})
+    refused(machine, runtime, "start", node="N3")
+    machine.clock.advance(90.0)
+    assert apply_fallbacks(runtime.engine) == 1
+    machine.acknowledge()
+    runtime.close()
+
+
 def drop_box(machine: AnyMachine) -> None:
     runtime = machine.open("T")
     runtime.add_node("N1", "first", outputs=["artifacts/N1/a.txt"])
     runtime.start("N1", session=True)
     machine.acknowledge()
 
+    worker = f"executor:{runtime.state.nodes['N1'].invocation}"
+    senders = {"steer": "sponsor:main", "decide": "coordinator:other"}
+
     def drop(message_id: str, name: str, **args: Any) -> None:
-        message = spool.Message(message_id, name, args, "executor:main", machine.clock.now())
+        sender = senders.get(name, worker)
+        message = spool.Message(message_id, name, args, sender, machine.clock.now())
         spool.drop(machine.disk, machine.layout, message)
         if name != "submit":  # which is refused, with an answer, once recovery ended the attempt
             machine.promised.append(message_id)
@@ -327,6 +433,91 @@ def drop_box(machine: AnyMachine) -> None:
     drop("msg-4", "decide", text="left it is")
     runtime.close()
     machine.acknowledge()
+
+
+def steering(machine: AnyMachine) -> None:
+    """Instructions to work that waits, is under way, being verified, and done."""
+    runtime = machine.open("T")
+    for name, deps in {"N1": (), "N2": ("N1",), "N3": ("N2",), "N4": ()}.items():
+        runtime.add_node(name, name, deps=deps)
+    machine.acknowledge()
+    runtime.start("N1")
+    machine.write("artifacts/N1/a.txt", b"a")
+    runtime.submit("N1")
+    runtime.start("N2")
+    machine.write("artifacts/N2/half.txt", b"half")
+    runtime.register_artifact("", "artifacts/N2/half.txt", node_id="N2")
+    machine.acknowledge()
+    call(machine, runtime, "steer", "op-1", text="metric units")
+    assert call(machine, runtime, "steer", "op-1", text="metric units")["repeated"]
+    runtime.start("N4")
+    machine.write("artifacts/N4/b.txt", b"b")
+    runtime.submit("N4", check=False)
+    machine.acknowledge()
+    runtime.steering("ST-2", "in French", reading="amendment", nodes=["N1", "N4"])
+    machine.acknowledge()
+    changes = {"priority": 3, "goal": "shorter"}
+    call(machine, runtime, "steer", text="shorter", reading="amendment", changes=changes)
+    call(machine, runtime, "steer", "op-2", text="why?", reading="question")
+    runtime.move_task("EXECUTING")
+    machine.acknowledge()
+    call(machine, runtime, "steer", "op-3", text="stop", reading="halt")
+    runtime.close()
+
+
+def written_words(machine: AnyMachine) -> None:
+    """A person writes into a file, beside a coordinator and where nobody coordinates."""
+    runtime = machine.open("T")
+    runtime.add_node("N1", "first")
+    machine.acknowledge()
+    machine.write("steering/write-here.md", b"metric units\n")
+    runtime.engine.tick()
+    machine.acknowledge()
+    machine.write("steering/write-here.md", b"in French\n")
+    machine.clock.advance(1.0)
+    runtime.start("N1")
+    machine.acknowledge()
+    runtime.close()
+    machine.write("steering/write-here.md", b"shorter\n")
+    machine.attach().note("a short command")
+    machine.acknowledge()
+
+
+def no_messages(machine: AnyMachine) -> None:
+    """Files in the drop box that are none, beside one that is."""
+    runtime = machine.open("T")
+    machine.acknowledge()
+    machine.write("steering/spool/torn.json", b'{"id":"torn","comm')
+    machine.write("steering/spool/README", b"what is this place?")
+    message = spool.Message("msg-1", "note", {"text": "x"}, "executor:main", machine.clock.now())
+    spool.drop(machine.disk, machine.layout, message)
+    machine.promised.append("msg-1")
+    machine.clock.advance(1.0)
+    runtime.engine.tick()
+    machine.acknowledge()
+    runtime.close()
+
+
+def replans(machine: AnyMachine) -> None:
+    """The plan changes under the work: nodes amended, split and given up, the goal and a policy."""
+    runtime = machine.open("T")
+    for name, deps in {"A": [], "B": ["A"], "C": ["B"]}.items():
+        spec = {"outputs": [f"artifacts/{name}/out.txt"]}
+        call(machine, runtime, "add", node=name, deps=deps, spec=spec)
+    call(machine, runtime, "amend", "op-1", node="C", reason="asked", spec={"goal": "briefly"})
+    call(machine, runtime, "start", node="A")
+    machine.write("artifacts/A/out.txt", b"made by A")
+    call(machine, runtime, "submit", node="A")
+    parts = [{"node": name, "title": name} for name in ("B1", "B2")]
+    call(machine, runtime, "split", "op-2", node="B", into=parts, reason="too large")
+    call(machine, runtime, "start", node="B1")
+    runtime.policy("retry_budget", 4, "flaky", op="op-3")
+    machine.acknowledge()
+    wanted = {"text": "less", "reason": "no time", "reverify": ["A"]}
+    call(machine, runtime, "goal", "op-4", by="sponsor:ann", **wanted)
+    call(machine, runtime, "quarantine", "op-5", node="B1", replacement="B2", reason="no need")
+    assert call(machine, runtime, "split", "op-2", node="B", into=parts)["repeated"]
+    runtime.close()
 
 
 GRAPH = {"A": (), "B": ("A",), "C": ("A",), "D": ("B", "C")}
@@ -372,6 +563,13 @@ ALL = (
     calls_on_the_graph,
     calls_on_work,
     calls_on_the_task,
+    observations,
+    rulings,
+    held_for_people,
     drop_box,
+    steering,
+    written_words,
+    no_messages,
+    replans,
     graph_run,
 )

@@ -40,6 +40,12 @@ SCRIPTS: dict[str, Callable[[SimMachine], object]] = {
     "any_text_and_op_ids": workloads.words,
     "several_events_in_a_commit": workloads.batch,
     "recovered_from_damage": recovered,
+    "gates_asked_and_ruled_on": workloads.rulings,
+    "held_for_a_person": workloads.held_for_people,
+    "instructions": workloads.steering,
+    "words_in_a_file": workloads.written_words,
+    "another_plan_and_goal": workloads.replans,
+    "observations_and_replies": workloads.observations,
 }
 
 
@@ -68,7 +74,15 @@ def meaning(journal: bytes) -> dict[str, Any]:
             name: [artifact.status, artifact.path, artifact.integrity.value]
             for name, artifact in state.artifacts.items()
         },
-        "steering": sorted(state.steering),
+        "steering": {name: said.reading for name, said in state.steering.items()},
+        "goal": [state.goal_statement, state.goal_amendments],
+        "questions": {name: asked.kind for name, asked in state.questions.items()},
+        "closed_questions": dict(state.closed_questions),
+        "approvals": {
+            name: {gate: approval.by for gate, approval in node.approvals.items()}
+            for name, node in state.nodes.items()
+            if node.approvals
+        },
         "ops": dict(state.ops),
         "ignored_kinds": dict(state.ignored_kinds),
     }

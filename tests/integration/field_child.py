@@ -31,7 +31,7 @@ def append(root: str, name: str, count: int) -> object:
 
 def update(root: str, name: str, count: int) -> object:
     """Change one's own node again and again."""
-    runtime = HaltRuntime.attach(root, actor=f"executor:{name}")
+    runtime = HaltRuntime.attach(root, actor=f"coordinator:{name}")
     wait_for_the_start()
     for number in range(1, count + 1):
         runtime.amend_node(name, "another round", priority=number)

@@ -37,7 +37,7 @@ def test_others_write_while_a_check_runs(workspace: str, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["submit", "check"])
 def test_verdict_on_a_node_that_was_settled_meanwhile_is_refused(workspace: str, how: str) -> None:
-    begin(workspace, f"{PERDURE} cancel N1 --reason 'not wanted any more'")
+    begin(workspace, f"{PERDURE} --actor coordinator:ada cancel N1 --reason 'not wanted any more'")
     if how == "check":
         assert call("-C", workspace, "submit", "N1", "--no-check").code == 0
     done = call("-C", workspace, how, "N1", "--json")

@@ -186,7 +186,7 @@ def test_effect_of_a_run_that_was_killed_is_not_repeated(waiting: Path) -> None:
     assert "started long" not in again.out
     assert "BLOCKED until a person says whether the effect happened" in again.out
     status = call("status", cwd=str(waiting))
-    assert "did its external effect happen?" in status.out
+    assert "external effect probably done" in status.out
     # It had happened, says a person; so the gate is not waited at again.
     assert call("receipt", "long", "--proof", "seen in the shop", cwd=str(waiting)).code == 0
     text = text.replace("run: echo at work", 'run: test -n "$PERDURE_RECEIPT" || echo at work')

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 )
 from tests.crash.checks import check_evidence, check_live
 from tests.crash.sim_machine import ROOT, SimMachine
-from tests.property.api_model import NodeModel, TaskModel, retry_budget
+from tests.property.api_model import GatePoint, NodeModel, Refused, TaskModel, retry_budget
 
 from perdure import HaltRuntime
 from perdure.errors import FencedError, HaltError, LeaseHeldError
@@ -37,12 +37,16 @@ from perdure.testing import Killed, SimProcesses, power_loss_states, sim_world
 NAME = st.sampled_from([f"N{n}" for n in range(4)])
 UNLUCKY = st.just("N3")
 """The one that is cancelled; if all were, nothing else would happen to them."""
+GATES: dict[str, GatePoint] = {"N1": "start", "N2": "done"}
+"""Nodes that a person has to let start, and whose result a person has to accept."""
+QUESTION = st.sampled_from(["Q-A", "Q-B", "Q-C"])
+ANNA = "gatekeeper:anna"
 DEPS = st.lists(NAME, max_size=2, unique=True).map(tuple)
 OP = st.none() | st.sampled_from([f"op-{n}" for n in range(6)])
 TEXT = st.sampled_from(
     ["plain", "a\u2028b", "lone \ud800", "nul \0", "\U0001f600" * 3, "x" * 5_000]
 )
-DATA = st.sampled_from([b"", b"a", b"b" * 70_000])
+DATA = st.sampled_from([b"a", b"", b"b" * 70_000])
 LIVES = st.lists(st.tuples(st.sampled_from(["kill", "power"]), st.integers(0, 40)), max_size=2)
 """Recoveries that die themselves, and how, after how many steps."""
 
@@ -69,18 +73,29 @@ class ApiMachine(RuleBasedStateMachine):
 
     # Calls
 
+    def one_of(self, states: str, name: str) -> str:
+        """The node of this name, unless it is in none of these states and another one is."""
+        nodes = self.model.nodes
+        found = [other for other, node in nodes.items() if node.state in states.split()]
+        return found[0] if found and name not in found else name
+
     def attempt(self, call: Callable[[], object], models: Models) -> None:
         """Make a call that the model says will go through these states, or be refused."""
         journal = self.machine.journal()
         try:
             call()
         except HaltError:
-            assert models is None, "refused, where the model is not"
-            assert self.machine.journal() == journal, "a refusal has written"
+            if isinstance(models, Refused):
+                self.model = models[-1]
+                self.machine.acknowledge()
+            else:
+                assert models is None, "refused, where the model is not"
+                assert self.machine.journal() == journal, "a refusal has written"
         except Killed:
             self.may_be = models or [self.model]
         else:
             assert models is not None, "accepted, where the model refuses"
+            assert not isinstance(models, Refused), "accepted, where the model refuses"
             self.model = models[-1]
             self.machine.acknowledge()
         self.bury_if_dead()
@@ -91,15 +106,18 @@ class ApiMachine(RuleBasedStateMachine):
             self.may_be = self.may_be or [self.model]
             self.machine.bury()
 
-    @initialize()
-    def begin(self) -> None:
-        self.add("N0", (), None)
+    @initialize(deps=st.sampled_from([(), ("N0",)]))
+    def begin(self, deps: tuple[str, ...]) -> None:
+        for name in ("N0", *GATES):
+            self.add(name, deps if name in GATES else (), None)
 
     @precondition(lambda self: not self.dead)
     @rule(name=NAME, deps=DEPS, op=OP)
     def add(self, name: str, deps: tuple[str, ...], op: str | None) -> None:
         outputs = [f"artifacts/{name}/out"]
         accept = [f"nonempty: artifacts/{name}/out"]
+        point = GATES.get(name, "")
+        gates = [{"gate_id": f"G-{name}", "blocks": point}] if point else []
         self.attempt(
             lambda: self.runtime.add_node(
                 name,
@@ -109,34 +127,38 @@ class ApiMachine(RuleBasedStateMachine):
                 outputs=outputs,
                 accept=accept,
                 retry_budget=retry_budget,
+                gates=gates,
             ),
-            self.model.add(name, deps, op),
+            self.model.add(name, deps, op, point),
         )
 
     @precondition(lambda self: not self.dead)
-    @rule(name=NAME, data=DATA, how=st.sampled_from(["start", "write", "whole"]))
+    @rule(name=NAME, data=DATA, how=st.sampled_from(["whole", "start", "write"]))
     def work(self, name: str, data: bytes, how: str) -> None:
         """The parts of an attempt; together they are what most attempts are."""
         if how != "write":
             self.attempt(lambda: self.runtime.start(name), self.model.start(name))
-        node = self.model.nodes.get(name)
-        if self.dead or node is None or node.state != "RUNNING" or how == "start":
+        if not self.is_at_work(name) or how == "start":
             return
         with contextlib.suppress(Killed):
             self.machine.write(f"artifacts/{name}/out", data)
             self.model.write(name, data)
         self.bury_if_dead()
         if how == "whole" and not self.dead:
-            self.submit(name)
+            self.hand_in(name)
 
     @precondition(lambda self: not self.dead)
     @rule(name=NAME)
     def submit(self, name: str) -> None:
+        self.hand_in(self.one_of("RUNNING VERIFYING", name))
+
+    def hand_in(self, name: str) -> None:
         self.attempt(lambda: self.runtime.submit(name), self.model.submit(name))
 
     @precondition(lambda self: not self.dead)
     @rule(name=NAME)
     def claim_only(self, name: str) -> None:
+        name = self.one_of("RUNNING", name)
         node = self.model.nodes.get(name)
         models = self.model.submit(name)
         if node is None or node.state != "RUNNING":
@@ -149,6 +171,7 @@ class ApiMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.dead)
     @rule(name=NAME)
     def check(self, name: str) -> None:
+        name = self.one_of("VERIFYING", name)
         models = self.model.check(name)
         if models is not None:
             self.attempt(lambda: self.runtime.check(name), models)
@@ -156,6 +179,7 @@ class ApiMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.dead)
     @rule(name=NAME)
     def fail(self, name: str) -> None:
+        name = self.one_of("RUNNING", name)
         self.attempt(
             lambda: self.runtime.fail(name, "transient-agent", "exit 3"), self.model.fail(name)
         )
@@ -163,6 +187,7 @@ class ApiMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.dead)
     @rule(name=NAME, method=st.sampled_from(["default", "other", "third"]))
     def retry(self, name: str, method: str) -> None:
+        name = self.one_of("RETRYABLE BLOCKED", name)
         self.attempt(
             lambda: self.runtime.retry(name, "because", method=method),
             self.model.retry(name, method),
@@ -184,6 +209,71 @@ class ApiMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(["ST-1", "ST-2"]), text=st.sampled_from(["left", "right"]))
     def steer(self, name: str, text: str) -> None:
         self.attempt(lambda: self.runtime.steering(name, text), self.model.steer(name, text))
+
+    # People
+
+    @precondition(lambda self: not self.dead)
+    @rule(question_id=QUESTION, name=NAME | st.none(), keep=st.booleans(), busy=st.booleans())
+    def ask(self, question_id: str, name: str | None, keep: bool, busy: bool) -> None:
+        self.put(question_id, self.one_of("RUNNING", name) if busy and name else name, keep)
+
+    @precondition(lambda self: not self.dead)
+    @rule(name=NAME, data=DATA, question_id=QUESTION, keep=st.booleans())
+    def work_until_a_question(self, name: str, data: bytes, question_id: str, keep: bool) -> None:
+        self.work(name, data, "write" if self.is_at_work(name) else "start and write")
+        if self.is_at_work(name):
+            self.put(question_id, name, keep)
+        if self.is_at_work(name):
+            self.hand_in(name)
+
+    def is_at_work(self, name: str) -> bool:
+        node = self.model.nodes.get(name)
+        return not self.dead and node is not None and node.state == "RUNNING"
+
+    def put(self, question_id: str, name: str | None, keep: bool) -> None:
+        self.attempt(
+            lambda: self.runtime.ask("which?", name, question_id=question_id, keep_working=keep),
+            self.model.ask(question_id, name, keep),
+        )
+
+    @precondition(lambda self: not self.dead and self.model.questions)
+    @rule(question_id=QUESTION, any_other=st.booleans())
+    def answer(self, question_id: str, any_other: bool) -> None:
+        asked = [i for i, question in self.model.questions.items() if question.content is None]
+        if any_other and asked and question_id not in asked:
+            question_id = asked[0]
+        self.attempt(
+            lambda: self.runtime.answer(question_id, "this one", by=ANNA),
+            self.model.answer(question_id),
+        )
+
+    @precondition(lambda self: not self.dead)
+    @rule(name=st.sampled_from(sorted(GATES)), data=DATA, refuse=st.booleans())
+    def go_to_a_gate(self, name: str, data: bytes, refuse: bool) -> None:
+        """Work on what is behind a gate, or rule on what stands there."""
+        question_id = self.model.question_of_gate(name)
+        if question_id is None:
+            self.work(name, data, "whole")
+        else:
+            self.rule_at_a_gate(name, question_id, refuse)
+
+    @precondition(lambda self: not self.dead)
+    @rule(name=st.sampled_from(sorted(GATES)), refuse=st.booleans())
+    def rule_where_nothing_may_be_asked(self, name: str, refuse: bool) -> None:
+        question_id = self.model.question_of_gate(name) or f"G-{name}"
+        self.rule_at_a_gate(name, question_id, refuse)
+
+    def rule_at_a_gate(self, name: str, question_id: str, refuse: bool) -> None:
+        node = self.model.nodes.get(name)
+        if refuse and node is not None and node.rounds < 2:  # after three rounds it escalates
+            self.attempt(
+                lambda: self.runtime.reject(question_id, "not like this", by=ANNA),
+                self.model.reject(name),
+            )
+        else:
+            self.attempt(
+                lambda: self.runtime.approve(question_id, by=ANNA), self.model.approve(name)
+            )
 
     @precondition(lambda self: not self.dead)
     @rule(texts=st.lists(TEXT, min_size=1, max_size=4), whole=st.booleans())
@@ -227,7 +317,7 @@ class ApiMachine(RuleBasedStateMachine):
     def attach_while_nobody_coordinates(self, text: str, op: str | None, name: str) -> None:
         def calls() -> None:
             self.runtime.close()
-            other = self.machine.attach()
+            other = self.machine.attach("coordinator:short")
             other.note(text, op=op)
             with contextlib.suppress(HaltError):
                 other.cancel([name], "by a short command")
@@ -334,6 +424,11 @@ class ApiMachine(RuleBasedStateMachine):
                 e.entity.id: e.payload["verbatim"]
                 for e in self.runtime.events()
                 if e.kind == "STEERING_LOGGED"
+            },
+            "questions": {
+                question.question_id: question.node
+                for question in state.questions.values()
+                if question.kind in ("question", "gate")
             },
         }
 

@@ -8,6 +8,7 @@ Each ``*.txt`` beside this file is a story in one empty directory. Lines of a sc
                         ``set NAME VALUE``, ``unset NAME``: the world around the calls
 ``! TEXT``              a line that is expected on standard error
 ``? N``                 the exit code, when it is not 0
+``|``                   an empty line that is expected on standard output
 anything else           a line that is expected on standard output
 
 What differs from run to run (times, ids, hashes, process ids, the directory) is shown as a word
@@ -35,7 +36,10 @@ REWRITE = os.environ.get("PERDURE_REWRITE") == "1"
 VOLATILE = [
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(?:Z|[+-]\d\d:\d\d)"), "TIME"),
     (re.compile(r"^\d\d:\d\d:\d\d "), "CLOCK "),
+    (re.compile(r"\b\d{8}T\d{6}Z\b"), "STAMP"),
+    (re.compile(r"\b[01] s old\b"), "SECONDS old"),
     (re.compile(r"inv-\d{14}-[0-9a-f]+"), "INVOCATION"),
+    (re.compile(r"WH-\d{14}-[0-9a-f]{8}"), "WRITTEN"),
     (re.compile(r"\bop-\d+-[0-9a-f]+"), "OP"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "SHA256"),
     (re.compile(r"\b[0-9a-f]{16}\.\.\."), "SHA..."),
@@ -46,6 +50,8 @@ VOLATILE = [
     (re.compile(r'"bytes":\d+'), '"bytes":N'),
     (re.compile(r"mtime_ns: \d+"), "mtime_ns: NS"),
     (re.compile(r"_at: \d+\.\d+"), "_at: SECONDS"),
+    (re.compile(r"under way for [\d.]+ s"), "under way for SECONDS s"),
+    (re.compile(r"(last_heartbeat_s|worked_s)(\"?: ?)[\d.]+"), r"\1\2SECONDS"),
 ]
 
 
@@ -85,7 +91,7 @@ class Stage:
         line = line.replace(str(self.directory), "/DIR")
         for pattern, word in VOLATILE:
             line = pattern.sub(word, line)
-        return line.rstrip()
+        return line.rstrip() or "|"
 
     def _write(self, path: str, text: str = "") -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)

@@ -18,13 +18,18 @@ WIDTH = 90
 # What the outside contract promises of this release.
 PROMISED = [
     "init", "add", "start", "beat", "submit", "check", "fail", "retry", "receipt", "artifact add",
-    "cancel", "pause", "resume", "note", "decide", "steer", "status", "ready", "next", "show",
+    "cancel", "pause", "resume", "note", "decide", "steer", "ask", "answer",
+    "approve", "revise", "reject", "status", "ready", "next", "show",
     "log", "verify", "doctor", "selftest", "explain", "run", "map", "job status",
-    "job verify", "job errors", "job retry",
+    "job verify", "job errors", "job retry", "observe progress", "observe completed",
+    "observe task-completed", "observe external", "observe download", "block", "reply",
+    "amend", "split", "quarantine", "goal", "policy",
 ]  # fmt: skip
 WRITING = [
     "add", "start", "beat", "submit", "check", "fail", "retry", "receipt", "artifact add", "cancel",
-    "pause", "note", "decide", "steer",
+    "pause", "note", "decide", "steer", "ask", "answer", "approve", "revise", "reject",
+    "observe progress", "observe completed", "observe task-completed", "observe external",
+    "observe download", "block", "reply", "amend", "split", "quarantine", "goal", "policy",
 ]  # fmt: skip
 
 
@@ -98,7 +103,7 @@ def test_a_command_says_what_it_does_with_an_example(name: str) -> None:
 def test_every_command_takes_the_common_options(name: str) -> None:
     options = {option for param in COMMANDS[name][0].params for option in param.opts}
     assert {"-C", "--workspace", "--json", "--actor"} <= options
-    assert ("--op-id" in options) == (name in [*WRITING, "artifact"])
+    assert ("--op-id" in options) == (name in [*WRITING, "artifact", "observe"])
 
 
 @pytest.mark.parametrize("name", COMMANDS)

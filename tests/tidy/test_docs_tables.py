@@ -16,12 +16,22 @@ from pathlib import Path
 import pytest
 
 from perdure import errors
-from perdure.control import taskfile, taskfile_nodes, taskfile_tree
+from perdure.control import taskfile, taskfile_nodes, taskfile_people, taskfile_tree
 from perdure.control.outcome import Ended, classify
-from perdure.core import check_values, criteria, durations, machine, model, naming
+from perdure.core import (
+    authority,
+    check_values,
+    criteria,
+    durations,
+    machine,
+    model,
+    naming,
+    people,
+)
 from perdure.core.check_methods import METHODS
 from perdure.core.recovery import NODE_RULES
 from perdure.core.rules import meaning_of, rule_ids
+from perdure.core.supervision_decide import _ACTS, PRECEDENCE
 from perdure.runtime import file_glob, probe, verify
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,8 +45,8 @@ TABLE = re.compile(
 NODE_GUARDS = {
     "_always": "",
     "_deps_done": "every dep is DONE",
-    "_not_held": "no open question about the node",
-    "_may_start": "every dep is DONE, no open question, no draft; S3 has its authority",
+    "_settled": "no open question about the node; every gate is approved for what was verified",
+    "_may_start": "every dep is DONE, no open question, no draft; every gate is approved",
     "_may_retry": "as for N02, and strikes of the method below the retry budget",
     "_may_wake": "no open question about the node; every dep is DONE",
     "_can_be_redone": "this strike is not the last one of the method",
@@ -48,6 +58,24 @@ TASK_GUARDS = {
     "_may_go_on": "something is at work, being verified or may start, or nothing is open",
     "_no_live_contract": "no contract is in force",
     "_nothing_open": "at least one node; every node closed; none quarantined without a successor",
+}
+
+SUPERVISION = {
+    "ended": "the task is COMPLETED, FAILED or ABANDONED, and nothing contradicts that",
+    "blocked_and_escalated": "blocked, a person has been told, and nothing else can go on",
+    "executor_fails": "three errors in a row, with no success since",
+    "never_converges": "usable output, errors since, and no success for `renotify_s`",
+    "contradicted": "something cannot be true at once",
+    "suspicious_claim": "the only contradiction is a pending external job without evidence",
+    "may_be_dead": "the process that somebody worked in is gone",
+    "retry_first": "a confirmed blocker that may pass, with fewer than `retries_max` retries seen",
+    "output_before_blocker": "a confirmed blocker, and usable output: the owner is asked first",
+    "blocked": "any other confirmed blocker, or a question that is overdue",
+    "nudged_in_vain": "silent, and `nudges_max` nudges brought nothing",
+    "silent": "no sign of progress for `nudge_after_s`, or a session let its contract run out",
+    "stale": "no sign of progress for `idle_after_s`, or asked within `renotify_s`",
+    "heartbeat_late": "no sign of life for `heartbeat_s`",
+    "ok": "otherwise",
 }
 
 
@@ -130,11 +158,31 @@ def exit_codes() -> str:
     return rows("exit code | class", lines)
 
 
+def supervision() -> str:
+    def lines() -> Iterator[tuple[str, ...]]:
+        for row in PRECEDENCE:
+            verb, to = _ACTS[row.state]
+            yield str(row.line), f"`{row.state}`", SUPERVISION[row.name], f"`{verb}`", to
+
+    return rows("line | state | when | action | to", lines())
+
+
+def rights() -> str:
+    every = [*authority._RIGHTS.values(), *authority._MOVES.values(), authority._TO_READY]
+    said = dict.fromkeys((right.what, right.roles) for right in every)
+    lines = (
+        (what, "everybody" if roles == authority.ROLES else ", ".join(roles))
+        for what, roles in said
+    )
+    return rows("to | takes one of", lines)
+
+
 LIMITS = (
     ("task file", taskfile.task_file_bytes_max, "bytes"),
     ("one node as JSON", taskfile_nodes.spec_bytes_max, "bytes"),
     ("one check as JSON", criteria.criterion_bytes_max, "bytes"),
     ("title", model.title_chars_max, "characters"),
+    ("gates of a node", people.gates_max, "gates"),
     ("path of a check", naming.path_chars_max, "characters"),
     ("nesting of YAML", taskfile_tree.depth_max, "levels"),
     ("YAML aliases", taskfile_tree.aliases_max, "uses"),
@@ -218,6 +266,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "limits": limits,
     "errors": error_table,
     "error-codes": error_codes,
+    "supervision": supervision,
+    "rights": rights,
 }
 
 
@@ -256,7 +306,8 @@ def test_every_key_of_a_task_file_is_documented() -> None:
     text = (DOCS / "task-file.md").read_text(encoding="utf-8")
     keys = {
         *taskfile._TASK_KEYS,
-        *taskfile._PEOPLE_KEYS,
+        *taskfile_people.PEOPLE_KEYS,
+        *taskfile_people.GATE_KEYS,
         *taskfile_nodes._NODE_KEYS,
         *taskfile_nodes._BUDGET_KEYS,
         *taskfile_nodes.UNAVAILABLE_ACTIONS,

@@ -1,5 +1,6 @@
 """A short command loads only what it needs: agents make one at every step."""
 
+import importlib.util
 import subprocess
 import sys
 import sysconfig
@@ -23,11 +24,39 @@ DEAR = {
     "yaml",
     "perdure.control",
     "perdure.core.criteria",
+    "perdure.core.decide_goal",
+    "perdure.core.decide_observed",
+    "perdure.core.decide_replan",
+    "perdure.core.decide_ruling",
+    "perdure.core.supervision",
     "perdure.runtime.evidence",
+    "perdure.runtime.gates",
+    "perdure.runtime.goals",
     "perdure.runtime.halt",
     "perdure.runtime.inspection",
+    "perdure.runtime.rulings",
     "perdure.runtime.verify",
 }
+NOT_OF_A_LOOK = {
+    "shlex",
+    "perdure.core.decide_ending",
+    "perdure.core.decide_gate",
+    "perdure.core.decide_node",
+    "perdure.core.decide_question",
+    "perdure.core.decide_steering",
+    "perdure.core.escalation",
+    "perdure.core.inbox",
+    "perdure.core.inbox_page",
+    "perdure.core.node_views",
+    "perdure.core.recovery",
+    "perdure.core.settling",
+    "perdure.interfaces.cli.changes",
+    "perdure.interfaces.cli.steering",
+    "perdure.runtime.set_aside_files",
+    "perdure.runtime.steering",
+    "perdure.runtime.write_here",
+}
+"""What nobody needs who takes a note or looks, while nobody has asked or said anything."""
 
 
 def loaded_by(*arguments: str) -> set[str]:
@@ -70,6 +99,18 @@ def test_a_short_command_loads_nothing_dear(task: str, command: list[str]) -> No
     assert loaded & DEAR == set()
     others = {name for name in loaded if name.startswith("perdure.interfaces.cli.")}
     assert len(others) <= 6, f"modules of other commands: {sorted(others)}"
+
+
+@pytest.mark.parametrize("command", [["note", "x"], ["status"], ["log"]])
+def test_nothing_about_people_is_loaded_where_none_has_spoken(
+    task: str, command: list[str]
+) -> None:
+    assert loaded_by("-C", task, *command) & NOT_OF_A_LOOK == set()
+
+
+def test_the_names_are_those_of_modules() -> None:
+    missing = [name for name in DEAR | NOT_OF_A_LOOK if importlib.util.find_spec(name) is None]
+    assert missing == []
 
 
 def test_a_dear_module_would_be_seen(task: str) -> None:

@@ -35,14 +35,18 @@ class _Opening:
         self.batch_job: BatchJob | None = None
         self.done = 0
         self._engine = engine
-        found = take_inventory(engine, node)
-        if isinstance(found, Inventory):
-            self.inventory = found
-        else:
-            self.problem = found
+        self._take(node)
+
+    def _take(self, node: Node) -> None:
+        self._spec = node.spec
+        found = take_inventory(self._engine, node)
+        self.inventory = found if isinstance(found, Inventory) else None
+        self.problem = None if isinstance(found, Inventory) else found
 
     def prepare(self, node: Node) -> Units:
         """For ``work.start``: open the job, and say what the contract is to say."""
+        if node.spec is not self._spec:  # amended by a message that came in with this very start
+            self._take(node)
         if self.inventory is not None:
             try:
                 return self._open(node, self.inventory)
@@ -205,8 +209,7 @@ class BatchNodes:
         self._turns.remove(node_id)
         if batch.is_lost:
             batch.close()
-            state = self._runtime.state.nodes[node_id].state
-            self._emit({"event": "ended", "node": node_id, "state": state})
+            self._endings.tell_settled(node_id)
             return
         is_complete = batch.run.is_complete
         failed = batch.settle_last()

@@ -20,7 +20,7 @@ from perdure.control.item_run import ItemRun
 from perdure.control.outcome import Ended, seconds_text
 from perdure.core.model import FailureClass, MapSpec, Node
 from perdure.core.views import cut
-from perdure.errors import BusyError, HaltError, StorageError
+from perdure.errors import BusyError, HaltError, StorageError, TransitionError
 from perdure.jobs.records import Failure, Finding
 from perdure.runtime import work
 from perdure.runtime.contracts import environment_for
@@ -195,7 +195,15 @@ class BatchNode:
             self._tell_units(counts, now)
         if counts != self._beaten and now - self._beat_at >= heartbeat_s:
             self._beat_at, self._beaten = now, counts
+            self._beat()
+
+    def _beat(self) -> None:
+        try:
             work.beat(self._engine, (self.node_id,), self.how_far())
+        except TransitionError:
+            # Recalled by a message that came in with this very commit: the next collect sees it.
+            if self._engine.replica.state.nodes[self.node_id].state == "RUNNING":
+                raise
 
     def _figures(self) -> dict[str, int]:
         counts = self.run.counts()

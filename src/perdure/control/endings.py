@@ -2,15 +2,17 @@
 
 Job: the one place where the end of work, of whatever kind, becomes an event. Invariants: success is
 a claim until it is verified; an attempt that was stopped with the run is an interruption and never
-a strike; a claim without proof is a failure that says so. Never looks at output or exit codes.
+a strike; a claim without proof is a failure that says so; an attempt that somebody else has ended
+meanwhile, such as by recalling it, is not ended twice. Never looks at output or exit codes.
 """
 
 from collections.abc import Callable
 from typing import Any, Final
 
 from perdure.control.pacing import RetryPacing
+from perdure.core import commands as c
 from perdure.core.machine import count_states
-from perdure.errors import BusyError, CorruptError, HaltError
+from perdure.errors import BusyError, CorruptError, HaltError, TransitionError
 from perdure.runtime import work
 from perdure.runtime.halt import HaltRuntime
 
@@ -45,15 +47,32 @@ class Endings:
     ) -> None:
         """It has failed; the class decides what follows."""
         detail = detail.strip()[-detail_chars_max:]
-        self._runtime.fail(node_id, failure_class, signature, detail=detail)
+        if not self._end(c.FailNode(node_id, failure_class, signature, detail)):
+            return
         if failure_class == "transient-environment":
             self._pacing.hold_back(self._runtime.state.nodes[node_id])
         self.tell(node_id, "failed", why=signature, wall_s=round(wall_s, 3))
 
     def interrupt(self, node_id: str, signature: str) -> None:
         """It was stopped with the run: tried again by the next one, and no strike."""
-        self._runtime.fail(node_id, "transient-agent", signature, interruption=True)
-        self.tell(node_id, "interrupted")
+        if self._end(c.FailNode(node_id, "transient-agent", signature, interruption=True)):
+            self.tell(node_id, "interrupted")
+
+    def _end(self, command: c.FailNode) -> bool:
+        """End the attempt, unless a message that came in with this very commit has done so."""
+        try:
+            work.fail(self._runtime.engine, command)
+        except TransitionError:
+            if self._runtime.state.nodes[command.node_id].state == "RUNNING":
+                raise
+            self.tell_settled(command.node_id)
+            return False
+        return True
+
+    def tell_settled(self, node_id: str) -> None:
+        """Say that somebody else has ended the attempt; what it came to does not count."""
+        state = self._runtime.state.nodes[node_id].state
+        self._emit({"event": "ended", "node": node_id, "state": state})
 
     def ends_the_run(self, error: HaltError) -> bool:
         """Whether an error is about the workspace and not about one node (INV-8)."""

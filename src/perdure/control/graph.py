@@ -1,23 +1,34 @@
 """Bringing a task's graph in line with its task file.
 
-Job: add the nodes the file has and the task lacks, amend those whose plan has changed, in one
+Job: add the nodes the file has and the task lacks, amend those whose entry has changed, in one
 commit. Invariants: the graph is extended, never cut (TG-3); what is at work or done keeps its spec,
 and a file that wants it otherwise is refused before anything is written; the same file again
-changes nothing.
+changes nothing; a field whose text in the file is what it was never undoes what people have changed
+since (``Node.plan`` remembers the entry, field by field).
 """
 
 import posixpath
-from typing import Any
+from collections.abc import Collection
+from typing import Any, Final
 
 import msgspec
 
+from perdure.control.plan_digest import changed_fields, entry_digests
 from perdure.control.taskfile import NodePlan, TaskFile
 from perdure.core import commands as c
-from perdure.core.model import AMENDABLE_STATES, DEAD_STATES, Node, State
+from perdure.core.model import (
+    AMENDABLE_FIELDS,
+    AMENDABLE_STATES,
+    DEAD_STATES,
+    Node,
+    Spec,
+    State,
+)
 from perdure.errors import RefusedError
 from perdure.runtime.engine import Engine
 
-_FIELDS = ("title", "priority", "verification_level", "resume_policy", "effect")
+_ACTION: Final = frozenset({"run", "map", "outputs"})
+"""What goes together where a node of one command becomes one of many units, or back."""
 
 
 class GraphChange(msgspec.Struct, frozen=True):
@@ -29,6 +40,8 @@ class GraphChange(msgspec.Struct, frozen=True):
     """Nodes of the task that the file no longer names; they stay."""
     ignored: tuple[str, ...] = ()
     """What the file says otherwise than when the task was created, and only a person may change."""
+    kept: tuple[str, ...] = ()
+    """Nodes that people changed where the file has not: ``NODE (FIELD, ...)``."""
 
 
 def source_of(task: TaskFile, workspace: str) -> dict[str, Any]:
@@ -48,27 +61,37 @@ def align_graph(engine: Engine, task: TaskFile) -> GraphChange:
     state = engine.replica.state
     source = source_of(task, engine.layout.root)
     if state.source == source and all(plan.node_id in state.nodes for plan in task.nodes):
-        return GraphChange(dropped=_dropped(engine, task), ignored=_ignored(engine, task))
-    changes = {}
+        return _outcome(engine, task)
+    changes, remembered = {}, {}
     for plan in task.nodes:
-        node = state.nodes.get(plan.node_id)
-        if node is not None:
-            after = _difference(plan, node, state)
-            if after:
-                _check_amendable(plan, node, after)
-                changes[plan.node_id] = after
+        node, entry = state.nodes.get(plan.node_id), entry_digests(plan)
+        if node is None or node.plan == entry:
+            continue
+        after = _difference(plan, node, state)
+        if after:
+            _check_amendable(plan, node, after)
+            changes[plan.node_id] = {**after, "plan": entry}
+        elif node.state in AMENDABLE_STATES:
+            remembered[plan.node_id] = {"plan": entry}
     added = []
     with engine.batch():
         for plan in _in_dependency_order(task):
             if plan.node_id not in state.nodes:
                 engine.execute(_add(plan, state))
                 added.append(plan.node_id)
-        for node_id, after in changes.items():
+        for node_id, after in (changes | remembered).items():
             engine.execute(c.AmendNode(node_id, after, "the task file changed"))
         if state.source != source:
             note = f"task file {source['file']}"
             engine.execute(c.WriteNote(note, "source", {"source": source}))
-    return GraphChange(tuple(added), tuple(changes), _dropped(engine, task), _ignored(engine, task))
+    return _outcome(engine, task, tuple(added), tuple(changes))
+
+
+def _outcome(
+    engine: Engine, task: TaskFile, added: tuple[str, ...] = (), amended: tuple[str, ...] = ()
+) -> GraphChange:
+    kept = _kept(task, engine.replica.state)
+    return GraphChange(added, amended, _dropped(engine, task), _ignored(engine, task), kept)
 
 
 def _dropped(engine: Engine, task: TaskFile) -> tuple[str, ...]:
@@ -84,35 +107,81 @@ def _ignored(engine: Engine, task: TaskFile) -> tuple[str, ...]:
         "tier": (task.tier, state.tier),
         "policies": (task.policies, state.policies),
         "people": (task.people, state.people),
+        "delegation": (task.delegation, state.delegation),
         "standing_authorities": (task.standing_authorities, state.standing_authorities),
     }
     return tuple(name for name, (asked, held) in pairs.items() if asked != held)
 
 
 def _standing_deps(plan: NodePlan, state: State) -> tuple[str, ...]:
-    """The deps of the file, each replaced by the node that has taken its place since (N14)."""
-    found = []
-    for dep in plan.deps:
-        standing = dep
-        while (held := state.nodes.get(standing)) is not None and held.successors:
-            standing = held.successors[0]
-        found.append(standing)
-    return tuple(dict.fromkeys(found))
+    """The deps of the file, each replaced by the nodes that have taken its place since (N14)."""
+    found: dict[str, None] = {}
+    stack = list(reversed(plan.deps))
+    replaced = set()
+    while stack:
+        dep = stack.pop()
+        held = state.nodes.get(dep)
+        if held is None or not held.successors:
+            found[dep] = None
+        elif dep not in replaced:
+            replaced.add(dep)
+            stack += reversed(held.successors)
+    return tuple(found)
 
 
 def _difference(plan: NodePlan, node: Node, state: State) -> dict[str, Any]:
-    """The fields in which the file and the journal differ."""
+    """What an amendment has to change so that the node is what the file newly says of it."""
+    changed = changed_fields(plan, node)
     after: dict[str, Any] = {
-        field: getattr(plan, field)
-        for field in _FIELDS
-        if getattr(plan, field) != getattr(node, field)
+        name: getattr(plan, name)
+        for name in AMENDABLE_FIELDS
+        if name in changed and getattr(plan, name) != getattr(node, name)
     }
-    if plan.spec != node.spec:
-        after["spec"] = msgspec.to_builtins(plan.spec)
-    deps = _standing_deps(plan, state)
-    if set(deps) != set(node.deps) and set(plan.deps) != set(node.deps):
-        after["deps"] = list(deps)
+    spec = _merged(plan.spec, node.spec, changed)
+    if spec != node.spec:
+        after["spec"] = msgspec.to_builtins(spec)
+    if "deps" in changed:
+        deps = _standing_deps(plan, state)
+        if set(deps) != set(node.deps) and set(plan.deps) != set(node.deps):
+            after["deps"] = [*deps, *_added_deps(node, state, deps)]
     return after
+
+
+def _merged(asked: Spec, held: Spec, changed: Collection[str]) -> Spec:
+    """The spec as it stands, with those fields of the file that changed there."""
+    names = {name for name in Spec.__struct_fields__ if name in changed}
+    if names & _ACTION and (asked.map is None) != (held.map is None):
+        names |= _ACTION
+    return msgspec.structs.replace(held, **{name: getattr(asked, name) for name in names})
+
+
+def _added_deps(node: Node, state: State, deps: Collection[str]) -> list[str]:
+    """Deps that people gave the node: on nodes that no file has named, such as corrections."""
+    if not node.plan:
+        return []
+    return [
+        dep
+        for dep in node.deps
+        if dep not in deps and dep in state.nodes and not state.nodes[dep].plan
+    ]
+
+
+def _kept(task: TaskFile, state: State) -> tuple[str, ...]:
+    """What people changed and the file still says otherwise: theirs stands. One text a node."""
+    found = []
+    for plan in task.nodes:
+        node = state.nodes.get(plan.node_id)
+        if node is None or not node.amended_by or not node.plan:
+            continue
+        names = [name for name in AMENDABLE_FIELDS if getattr(plan, name) != getattr(node, name)]
+        names += [
+            name
+            for name in Spec.__struct_fields__
+            if getattr(plan.spec, name) != getattr(node.spec, name)
+        ]
+        if names:
+            found.append(f"{plan.node_id} ({', '.join(names)})")
+    return tuple(found)
 
 
 def _check_amendable(plan: NodePlan, node: Node, after: dict[str, Any]) -> None:
@@ -157,4 +226,5 @@ def _add(plan: NodePlan, state: State) -> c.AddNode:
         plan.resume_policy,
         plan.effect,
         plan.successor_of if dead else None,
+        entry_digests(plan),
     )

@@ -9,9 +9,12 @@ import msgspec
 
 from perdure.core import views
 from perdure.core.batch import is_automatic
+from perdure.core.escalation import VERIFICATION_FAILED
 from perdure.core.frontier import frontier
+from perdure.core.gates import holds_work
 from perdure.core.machine import count_states, open_nodes, unreplaced
-from perdure.core.model import AT_WORK_STATES
+from perdure.core.model import AT_WORK_STATES, State
+from perdure.errors import TransitionError
 from perdure.runtime.halt import HaltRuntime
 from perdure.runtime.integrity import failures, integrity_walk
 
@@ -23,8 +26,13 @@ class RunReport(msgspec.Struct, frozen=True):
     """``finished``, ``needs_person``, ``failed``, ``paused`` or ``interrupted``."""
     counts: dict[str, int]
     questions: dict[str, str] = {}
+    """Question id to its text, of every open one."""
+    kinds: dict[str, str] = {}
+    """Question id to what kind of question it is, which says how it is answered."""
     waiting: tuple[str, ...] = ()
     """Nodes that a person or an agent has to work on, or to settle."""
+    by_hand: tuple[str, ...] = ()
+    """Those of them that may start, and have no command."""
     failed: tuple[str, ...] = ()
     """Nodes that are given up, or whose files are not what was registered."""
     damaged: tuple[str, ...] = ()
@@ -34,8 +42,11 @@ class RunReport(msgspec.Struct, frozen=True):
 
 def conclude_run(
     runtime: HaltRuntime, *, unstoppable: set[str], paused: bool, signal: int
-) -> RunReport:
-    """Judge a task that nothing is running for. A finished one goes to FINAL_AUDIT (T07)."""
+) -> RunReport | None:
+    """Judge a task that nothing is running for. A finished one goes to FINAL_AUDIT (T07).
+
+    None when a message has reopened it in that very moment: then there is nothing to judge yet.
+    """
     state = runtime.state
     walk = integrity_walk(runtime.engine, quick=True)
     damaged = tuple(f"{name} {text}" for name, text in failures(walk).items())
@@ -52,8 +63,13 @@ def conclude_run(
     elif not open_nodes(state) and not failed and not damaged:
         outcome = "finished"
         if state.fsm_task == "EXECUTING":
-            runtime.move_task("FINAL_AUDIT")
-    elif state.questions or waiting:
+            try:
+                runtime.move_task("FINAL_AUDIT")
+            except TransitionError:
+                if not open_nodes(state):
+                    raise
+                return None
+    elif waiting or _person_needed(state):
         outcome = "needs_person"
     else:
         outcome = "failed"
@@ -61,8 +77,22 @@ def conclude_run(
         outcome,
         count_states(state),
         {name: question.text for name, question in state.questions.items()},
+        {name: question.kind for name, question in state.questions.items()},
         tuple(waiting),
+        tuple(by_hand),
         tuple(failed),
         damaged,
         signal,
+    )
+
+
+def _person_needed(state: State) -> bool:
+    """Whether an open question makes the run wait for a person.
+
+    A node whose checks have failed for good is a failure, and the question what takes its place
+    does not hide it.
+    """
+    return any(
+        holds_work(question) and question.package.get("kind") != VERIFICATION_FAILED
+        for question in state.questions.values()
     )

@@ -4,7 +4,8 @@ Job: start what may start, watch it, verify what ends, and leave the task at a c
 however the run ends. Invariants: a command starts only after the N02 that names its contract is
 durable; its exit code is a claim until the disk has been looked at; only the loop's own thread
 commits (checks run beside it and only read); a process that a former run left behind is stopped
-before its node is run again. It never kills work that is within its time limit.
+before its node is run again; what a person has to rule on waits, and everything else goes on. It
+never kills work that is within its time limit, unless its contract was recalled.
 """
 
 import contextlib
@@ -19,15 +20,17 @@ from perdure.control.claims import ClaimChecks
 from perdure.control.endings import Emit, Endings
 from perdure.control.executor import RunningCommand, end_commands, wait_for_commands
 from perdure.control.graph import GraphChange, align_graph
-from perdure.control.orphans import discard_records, find_orphans, stop_orphans
+from perdure.control.left_running import stop_left_running
 from perdure.control.pacing import RetryPacing
+from perdure.control.people_watch import PeopleWatch
 from perdure.control.report import RunReport, conclude_run
 from perdure.control.slots import CommandSlots
 from perdure.control.taskfile import TaskFile
 from perdure.core import commands as c
 from perdure.core.batch import is_automatic
 from perdure.core.frontier import frontier
-from perdure.core.model import CLOSED_STATES, MECHANICAL_LEVELS, Node
+from perdure.core.machine import open_question, startable
+from perdure.core.model import Node
 from perdure.errors import HaltError, RefusedError, TransitionError
 from perdure.runtime import work
 from perdure.runtime.batching import Committed
@@ -42,24 +45,28 @@ interrupt_grace_s: Final = 5.0
 class RunLoop:
     """One run of one task. ``interrupt`` may be called from a signal handler."""
 
-    def __init__(self, runtime: HaltRuntime, *, jobs: int, emit: Emit) -> None:
+    def __init__(self, runtime: HaltRuntime, *, jobs: int, emit: Emit, wait: bool = False) -> None:
+        """``wait``: stay while a person is asked, instead of ending there."""
         self._runtime = runtime
         self._engine = runtime.engine
         self._clock = runtime.engine.world.clock
-        self._disk = runtime.engine.disk
         self._jobs = jobs
         self._emit = emit
+        self._stays = wait
+        self._people = PeopleWatch(runtime, emit)
         self._pacing = RetryPacing(self._engine)
         self._endings = Endings(runtime, self._pacing, emit)
         self._slots = CommandSlots(self._engine, self._endings, emit)
         self._batches = BatchNodes(runtime, self._endings, jobs=jobs, emit=emit)
         self._pausing: str | None = None
+        self._was_suspended = False
+        self._entered_at = -1
         self._signal = 0
         self._signals_seen = 0
         self._signals_handled = 0
         self._unstoppable: set[str] = set()
-        self._refused: dict[str, str] = {}
-        """Nodes that could not be started in this run, and why."""
+        self._refused: dict[str, tuple[str, ...]] = {}
+        """Nodes that could not be started in this run as they are: amended so far by these."""
         self._runnable_nodes: list[Node] = []
         self._runnable_seen: tuple[int, ...] = ()
         self._wake_r, self._wake_w = os.pipe()
@@ -87,13 +94,17 @@ class RunLoop:
         self._adoption = self._slots.census = self._batches.census = adopt_orphans()
         try:
             self._engine.on_pause = self._ask_pause
-            self._stop_orphans()
+            self._unstoppable = stop_left_running(self._runtime, self._emit)
             if task is not None:
                 self._align(task)
             self._enter_executing()
-            self._loop()
-            self._stop_strangers()
-            return self._finish()
+            self._was_suspended = self._is_suspended()
+            while True:
+                self._loop()
+                self._stop_strangers()
+                report = self._finish()
+                if report is not None:
+                    return report
         finally:
             self._engine.on_pause = None
             self._abandon()
@@ -104,38 +115,14 @@ class RunLoop:
             self._emit({"event": "graph", **msgspec.to_builtins(change)})
 
     def _enter_executing(self) -> None:
+        """Go over to EXECUTING; tried again when something has changed that may have kept it."""
         state = self._runtime.state
+        if state.seq == self._entered_at:
+            return
         if state.fsm_task in ("DECOMPOSING", "SUSPENDED", "RECOVERING"):
             with contextlib.suppress(RefusedError):  # nothing may start: the report says why
                 self._runtime.move_task("EXECUTING")
-
-    # Before the first start
-
-    def _stop_orphans(self) -> None:
-        state = self._runtime.state
-        live = {contract.invocation_id for contract in state.contracts.values()}
-        former = {
-            node.invocation: node.node_id
-            for node in state.nodes.values()
-            if node.invocation and node.state not in CLOSED_STATES
-        }
-        wanted = {name: node for name, node in former.items() if name not in live}
-        orphans = find_orphans(wanted, self._engine.layout.runs, disk=self._disk, running=live)
-        if not orphans:
-            discard_records(self._engine.layout.runs, disk=self._disk, keep=live)
-            return
-        left = stop_orphans(orphans, clock=self._clock)
-        named = ", ".join(f"{orphan.name} ({orphan.pid})" for orphan in orphans)
-        self._runtime.note(f"stopped what a former run had left running: {named}")
-        self._emit(
-            {
-                "event": "orphans_stopped",
-                "processes": [[orphan.pid, orphan.name, orphan.node] for orphan in orphans],
-                "left": [[orphan.pid, orphan.name, orphan.node] for orphan in left],
-            }
-        )
-        self._unstoppable = {orphan.node for orphan in left}
-        discard_records(self._engine.layout.runs, disk=self._disk, keep=live)
+        self._entered_at = state.seq
 
     # The loop
 
@@ -143,19 +130,51 @@ class RunLoop:
         while True:
             self._handle_signals()
             self._engine.tick()
+            self._people.look(asking=False)  # what came in is told before what follows from it
+            self._see_halt()
             # What is there already comes first, so that a kill costs nothing of it.
             self._collect_checks()
             self._slots.collect(self._signal)
             self._batches.collect()
-            if not self._signal:
+            goes_on = not self._signal and self._pausing is None
+            self._people.look(asking=goes_on)
+            if not self._signal and not self._is_suspended():
                 self._start_checks()
-            if not self._signal and self._pausing is None:
+            if goes_on:
+                self._enter_executing()
                 self._start_nodes()
                 self._batches.fill(self._free_slots())
             at_work = len(self._slots) or len(self._batches) or self._claims.waiting
-            if not at_work and not self._is_waiting_to_retry():
+            if at_work or self._is_waiting_to_retry() or self._waits_for_people():
+                self._wait()
+            elif not self._hears_more():
                 return
-            self._wait()
+
+    def _hears_more(self) -> bool:
+        """Whether a message came in since, so that there may be more to do after all."""
+        heard = self._runtime.state.seq
+        self._engine.tick()
+        return self._runtime.state.seq != heard
+
+    def _see_halt(self) -> None:
+        """People may suspend the task under the loop: what was at work is recalled already."""
+        suspended = self._is_suspended()
+        if self._people.halted or (suspended and not self._was_suspended):
+            self._pausing = self._pausing or "halted"
+            self._batches.drain("halted")
+        self._was_suspended = suspended
+
+    def _is_suspended(self) -> bool:
+        return self._runtime.state.fsm_task == "SUSPENDED"
+
+    def _waits_for_people(self) -> bool:
+        """Whether the run stays because somebody's answer would let it go on."""
+        if not self._stays or self._signal or self._pausing is not None:
+            return False
+        if not self._people.holding():
+            return False
+        self._people.tell_waiting()
+        return True
 
     def _free_slots(self) -> int:
         return self._jobs - len(self._commands())
@@ -220,7 +239,7 @@ class RunLoop:
             if is_automatic(nodes[name].spec)
             and name not in tainted
             and name not in self._unstoppable
-            and name not in self._refused
+            and self._refused.get(name) != nodes[name].amended_by
             and name not in self._slots
             and name not in self._batches
         ]
@@ -262,37 +281,50 @@ class RunLoop:
         except HaltError as error:
             if self._endings.ends_the_run(error):
                 raise
-            self._refused[node.node_id] = error.message
-            self._emit({"event": "refused", "node": node.node_id, "why": str(error)})
-            if self._runtime.state.nodes[node.node_id].state == "RUNNING":
-                self._runtime.fail(node.node_id, "permanent-resource", error.message[:160])
+            state = self._runtime.state
+            if state.nodes[node.node_id].state == "RUNNING":
+                why = error.message[:160]
+                self._endings.fail(node.node_id, "permanent-resource", why, wall_s=0.0)
+            elif not self._is_suspended() and startable(state, node):
+                self._refused[node.node_id] = node.amended_by
+                self._emit({"event": "refused", "node": node.node_id, "why": str(error)})
+            # Else what holds it is on record: a gate, or a message that came in just now.
 
     # Verification
 
     def _start_checks(self) -> None:
-        """Verify what has been claimed, also claims that a former run left behind."""
-        for node in self._runtime.state.nodes.values():
-            mechanical = node.verification_level in MECHANICAL_LEVELS
-            if node.state == "VERIFYING" and mechanical and node.node_id not in self._unstoppable:
+        """Verify what has been claimed, also claims that a former run left behind.
+
+        Not what waits for an answer: whoever gives it lets it be verified again.
+        """
+        state = self._runtime.state
+        for node in state.nodes.values():
+            if (
+                node.state == "VERIFYING"
+                and node.verification_level != "V2"
+                and node.node_id not in self._unstoppable
+                and not open_question(state, node.node_id)
+            ):
                 self._claims.start(node)
 
     def _collect_checks(self) -> None:
         running = {command.invocation for command in self._commands()}
         for judged, verdict in self._claims.collect(running):
-            if self._signal or self._is_settled(judged):
+            if self._signal or self._is_suspended() or self._is_settled(judged):
                 continue  # after a signal its script was stopped: the next run verifies again
+            node_id = judged.node_id
             try:
                 work.commit_verdict(self._engine, judged, verdict)
             except TransitionError:
-                if self._is_settled(judged):  # by a message that came in with this very commit
+                # By a message that came in with this very commit: a move, or a question.
+                if self._is_settled(judged) or open_question(self._runtime.state, node_id):
                     continue
                 raise
-            node_id = judged.node_id
-            if verdict.passed:
+            if not verdict.passed:
+                self._endings.tell(node_id, "failed", why=verdict.diagnosis)
+            elif self._runtime.state.nodes[node_id].state == "DONE":  # else a gate asks first
                 self._pacing.release(node_id)
                 self._endings.tell(node_id, "done", checks=len(verdict.checks))
-            else:
-                self._endings.tell(node_id, "failed", why=verdict.diagnosis)
 
     def _is_settled(self, judged: Node) -> bool:
         """Whether somebody moved the node while its claim was checked: then their word stands."""
@@ -308,8 +340,11 @@ class RunLoop:
             still = [[orphan.pid, orphan.name] for orphan in left]
             self._emit({"event": "leftovers", "node": None, "processes": named, "left": still})
 
-    def _finish(self) -> RunReport:
-        """Leave the task at a commit boundary, and say where it stands."""
+    def _finish(self) -> RunReport | None:
+        """Leave the task at a commit boundary, and say where it stands.
+
+        None when a message that came in at the very end has given the run more to do.
+        """
         if self._signal or self._pausing is not None:
             reason = self._pausing or f"stopped by signal {self._signal}"
             with contextlib.suppress(RefusedError):  # somebody else's work goes on: no boundary
@@ -320,7 +355,8 @@ class RunLoop:
             paused=self._pausing is not None,
             signal=self._signal,
         )
-        self._emit({"event": report.outcome, **msgspec.to_builtins(report)})
+        if report is not None:
+            self._emit({"event": report.outcome, **msgspec.to_builtins(report)})
         return report
 
     def _abandon(self) -> None:

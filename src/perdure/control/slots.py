@@ -104,7 +104,7 @@ class CommandSlots:
             if node.state == "RUNNING" and node.invocation == command.invocation:
                 yield node, ended
             else:
-                self._emit({"event": "ended", "node": node_id, "state": node.state})
+                self._endings.tell_settled(node_id)
 
     def stop(self, reason: str, *, grace_s: float) -> None:
         """Begin to stop everything; ``collect`` settles what has ended."""

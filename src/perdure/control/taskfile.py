@@ -15,17 +15,8 @@ import msgspec
 
 from perdure.control.taskfile_fields import FieldReader, shown
 from perdure.control.taskfile_nodes import UNAVAILABLE_ACTIONS, Dep, NodePlan, NodeReader
-from perdure.control.taskfile_tree import (
-    Fields,
-    Items,
-    Place,
-    Problem,
-    Scalar,
-    Tree,
-    plain_value,
-    read_tree,
-    refusal,
-)
+from perdure.control.taskfile_people import PeopleReader
+from perdure.control.taskfile_tree import Fields, Items, Place, Problem, Tree, read_tree, refusal
 from perdure.core.model import Policies
 from perdure.errors import TaskFileError
 
@@ -34,11 +25,8 @@ __all__ = ["UNAVAILABLE_ACTIONS", "NodePlan", "TaskFile", "TaskFileError", "load
 task_file_bytes_max: Final = 4 << 20
 
 _TASK_KEYS: Final = (
-    "task_id", "task", "goal", "acceptance", "tier", "policies", "people", "standing_authorities",
-    "nodes",
-)  # fmt: skip
-_PEOPLE_KEYS: Final = (
-    "sponsor", "coordinator", "executor", "verifier", "recorder", "gatekeeper", "gates",
+    "task_id", "task", "goal", "acceptance", "tier", "policies", "people", "delegation",
+    "standing_authorities", "nodes",
 )  # fmt: skip
 
 _TASK_HINTS: Final = {
@@ -57,6 +45,8 @@ class TaskFile(msgspec.Struct, frozen=True):
     tier: int = 1
     policies: Policies = Policies()
     people: dict[str, Any] = {}
+    delegation: dict[str, str] = {}
+    """Effect class to a rung of the delegation ladder; what is absent has its default."""
     standing_authorities: tuple[str, ...] = ()
     """Nodes whose external effect (S3) is allowed by whoever creates the task; ``*`` is all."""
     sha256: str = ""
@@ -111,12 +101,15 @@ class _TaskReader:
 
     def __init__(self, reader: FieldReader) -> None:
         self.reader = reader
+        self.people = PeopleReader(reader)
 
     def read(self, tree: Tree) -> TaskFile:
         reader = self.reader
         fields = reader.section(tree, "the task file", _TASK_KEYS, _TASK_HINTS)
         tier = reader.whole(fields["tier"][1], "tier", 0, 2) if "tier" in fields else 1
-        nodes = NodeReader(reader, 1 if tier is None else tier)
+        if "delegation" in fields:
+            self.people.read_delegation(fields["delegation"][1])
+        nodes = NodeReader(reader, 1 if tier is None else tier, self.people)
         goal = reader.text(fields["goal"][1], "goal") if "goal" in fields else ""
         acceptance = (
             reader.texts(fields["acceptance"][1], "acceptance") if "acceptance" in fields else []
@@ -127,11 +120,14 @@ class _TaskReader:
             acceptance=tuple(text for _, text in acceptance),
             tier=nodes.tier,
             policies=self._policies(fields["policies"][1]) if "policies" in fields else Policies(),
-            people=self._people(fields["people"][1]) if "people" in fields else {},
+            people=self.people.people(fields["people"][1]) if "people" in fields else {},
+            delegation=self.people.rungs,
             standing_authorities=self._authorities(fields),
             nodes=self._nodes(tree, fields, nodes),
         )
         self._check_deps(nodes)
+        if "people" in fields:
+            self.people.check_gatekeepers(fields["people"][1], nodes.seen)
         return task
 
     def _task_id(self, tree: Tree, fields: dict[str, tuple[Place, Tree]]) -> str:
@@ -149,20 +145,11 @@ class _TaskReader:
         fields = self.reader.section(tree, "policies", Policies.__struct_fields__, {})
         values: dict[str, Any] = {}
         for key, (_, value) in fields.items():
-            if key == "retry_budget":
+            if isinstance(getattr(Policies(), key), int):
                 values[key] = self.reader.whole(value, f"policies.{key}", 0, 1_000)
             else:
                 values[key] = self.reader.duration_s(value, f"policies.{key}")
         return Policies(**{key: value for key, value in values.items() if value is not None})
-
-    def _people(self, tree: Tree) -> dict[str, Any]:
-        fields = self.reader.section(tree, "people", _PEOPLE_KEYS, {})
-        return {
-            key: self.reader.text(value, f"people.{key}")
-            if isinstance(value, Scalar)
-            else plain_value(value)
-            for key, (_, value) in fields.items()
-        }
 
     def _authorities(self, fields: dict[str, tuple[Place, Tree]]) -> tuple[str, ...]:
         if "standing_authorities" not in fields:

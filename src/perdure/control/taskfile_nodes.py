@@ -12,12 +12,14 @@ import msgspec
 
 from perdure.control.taskfile_fields import FieldReader, shown
 from perdure.control.taskfile_map import read_map, read_run
+from perdure.control.taskfile_people import PeopleReader
 from perdure.control.taskfile_tree import Fields, Items, Place, Scalar, Tree, plain_value
 from perdure.core.batch import outputs_with_findings
 from perdure.core.criteria import parse_criterion
 from perdure.core.model import (
     CHECK_METHODS,
     EFFECTS,
+    MECHANICAL_LEVELS,
     RESERVED_NODE_IDS,
     RESUME_POLICIES,
     VERIFICATION_LEVELS,
@@ -37,12 +39,12 @@ spec_bytes_max: Final = contract_bytes_max // 2
 """The other half of a contract is for what the runtime adds to it."""
 count_max: Final = 1_000_000_000
 
-UNAVAILABLE_ACTIONS: Final = ("python", "agent", "sop", "human", "gate")
+UNAVAILABLE_ACTIONS: Final = ("python", "agent", "sop", "human")
 """Keys of the full format that this version refuses by name."""
 
 _NODE_KEYS: Final = (
     "id", "title", "goal", "deps", "priority", "run", "map", "env", "inputs", "outputs", "accept",
-    "constraints", "budget", "retry", "verify", "resume", "effect", "cost",
+    "constraints", "budget", "retry", "verify", "resume", "effect", "cost", "gate", "gates",
     "successor_of",
 )  # fmt: skip
 _BUDGET_KEYS: Final = ("wall", "tool_calls", "cost_usd", "tokens")
@@ -53,11 +55,12 @@ _NODE_HINTS: Final = {
     "script": "run, or accept for a check", "shell": "run", "environment": "env",
     "acceptance": "accept", "checks": "accept", "timeout": "budget: {wall: ...}",
     "wall": "budget: {wall: ...}", "retries": "retry", "retry_budget": "retry",
-    "verification_level": "verify", "resume_policy": "resume",
+    "verification_level": "verify", "resume_policy": "resume", "approval": "gate",
+    "approve": "gate", "review": "gate",
 }  # fmt: skip
 
 
-class NodePlan(msgspec.Struct, frozen=True):
+class NodePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """One node as the file has it, ready to be added to a task."""
 
     node_id: str
@@ -83,9 +86,10 @@ class Dep(NamedTuple):
 class NodeReader:
     """One pass over the nodes."""
 
-    def __init__(self, reader: FieldReader, tier: int) -> None:
+    def __init__(self, reader: FieldReader, tier: int, people: PeopleReader) -> None:
         self.reader = reader
         self.tier = tier
+        self.people = people
         self.seen: dict[str, Place] = {}
         """Every legal id and where it stands."""
         self.deps: list[Dep] = []
@@ -119,9 +123,9 @@ class NodeReader:
         if level == "V0" and self.tier > 0 and spec.outputs != ():
             what = "verify V0 is for tier 0 and for scratch nodes (outputs: none)"
             reader.bad(fields["verify"][1].place, what, "write V1")
-        if level in ("V2", "V3"):
-            what = f"verify {level} is not available in this version: nobody could judge it"
-            reader.bad(fields["verify"][1].place, what, "write V1")
+        if level == "V2":
+            what = "verify V2 is not available in this version: nobody could judge it"
+            reader.bad(fields["verify"][1].place, what, "write V1, or V3 and let a person judge it")
         priority = value("priority")
         before = value("successor_of")
         plan = NodePlan(
@@ -205,6 +209,7 @@ class NodeReader:
                 reader.whole(fields["retry"][1], "retry", 0, 1_000) if "retry" in fields else None
             ),
             cost=1.0 if cost is None else cost,
+            gates=self.people.gates_of(node_id, fields),
         )
         if spec.outputs == () and "accept" not in fields:
             what = "outputs: none needs a check, or nothing would prove the work"
@@ -267,15 +272,16 @@ class NodeReader:
             return ()
         level = "V1"
         if "verify" in fields and isinstance(verify := fields["verify"][1], Scalar):
-            level = verify.text if verify.text in VERIFICATION_LEVELS else level
+            # Above that it is a person who judges the node, on top of what the runtime checks.
+            level = verify.text if verify.text in MECHANICAL_LEVELS else level
         found = []
         for item in tree.items:
             try:
                 entry = _criterion_entry(item)
                 criterion = parse_criterion(entry, level=cast(VerificationLevel, level))
-                if criterion.check in ("audit", "human"):
-                    what = f"the check {criterion.check} is not available in this version"
-                    self.reader.bad(item.place, what, "use a mechanical check, such as script")
+                if criterion.check == "audit":
+                    what = "the check audit is not available in this version"
+                    self.reader.bad(item.place, what, "use human, or a mechanical check")
                 found.append(criterion)
             except UsageError as error:
                 fix = error.fix.rstrip(".")

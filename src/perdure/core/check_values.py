@@ -88,16 +88,16 @@ def whole_number(value: object, name: str) -> int:
     return value
 
 
-def seconds(value: object) -> float:
-    """A time limit: seconds, or text such as ``90s``, ``10m`` or ``2h``."""
+def seconds(value: object, most: float = timeout_s_max) -> float:
+    """A time limit: seconds, or text such as ``90s``, ``10m`` or ``2h``; up to ``most``."""
     number = -1.0
     if isinstance(value, str):
         number = seconds_of(value) or number
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        number = float(min(value, timeout_s_max + 1))
-    if not 0 < number <= timeout_s_max:
+        number = float(min(value, most + 1))
+    if not 0 < number <= most:
         raise malformed(
-            f"timeout must be a time above 0 and at most {timeout_s_max:g} s, not {value!r}.",
+            f"timeout must be a time above 0 and at most {most:g} s, not {value!r}.",
             fix="Give seconds, or text such as 90s, 10m or 2h.",
         )
     return number

@@ -24,6 +24,9 @@ from perdure.core.events import Draft, Entity, Event, upcast
 from perdure.errors import UsageError
 
 GENESIS: Final = b"\0" * 32
+moment_least_s: Final = -62_135_596_800.0
+moment_most_s: Final = 253_402_300_799.0
+"""The moments that :func:`timestamp` can write: those of the years 1 to 9999."""
 _H_KEY: Final = b',"h":"'
 _H_END: Final = b'"}'
 _H_TAIL_BYTES: Final = 24  # ,"h":"0123456789abcdef"}
@@ -83,6 +86,19 @@ def timestamp(now: float) -> str:
 @lru_cache(maxsize=4)  # many commits fall into one second
 def _second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
+
+
+def moment(ts: str) -> float | None:
+    """The moment that an event's time says, in seconds since 1970: what :func:`timestamp` wrote.
+
+    Others write other texts: any ISO-8601 time is read, one without an offset as UTC; what is none
+    gives None.
+    """
+    try:
+        at = datetime.fromisoformat(ts)
+        return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def encode_commit(

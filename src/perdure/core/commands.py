@@ -18,6 +18,7 @@ from perdure.core.model import (
     Spec,
     VerificationLevel,
 )
+from perdure.core.people import ANSWERS, Ruling
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -53,6 +54,7 @@ class StartTask(msgspec.Struct, frozen=True):
     people: dict[str, Any] = {}
     standing_authorities: tuple[str, ...] = ()
     source: dict[str, Any] = {}
+    delegation: dict[str, str] = {}
 
 
 class AddNode(msgspec.Struct, frozen=True):
@@ -67,6 +69,8 @@ class AddNode(msgspec.Struct, frozen=True):
     resume_policy: ResumePolicy = "reverify_if_amended"
     effect: Effect = "S0"
     successor_of: str | None = None
+    plan: str = ""
+    """As in the node: of the task file's entry, where it comes from one."""
 
 
 class AmendNode(msgspec.Struct, frozen=True):
@@ -98,6 +102,8 @@ class Verdict(msgspec.Struct, frozen=True):
     artifacts: dict[str, str]
     """Artifact id to the sha256 that was just read."""
     diagnosis: str = ""
+    contents: dict[str, dict[str, str]] = {}
+    """Gate id to the files of its content, for the gates of N06, as read in the same call."""
 
 
 class MoveNode(msgspec.Struct, frozen=True):
@@ -109,6 +115,10 @@ class MoveNode(msgspec.Struct, frozen=True):
     payload: dict[str, Any] = {}
     contract: IssuedContract | None = None
     verdict: Verdict | None = None
+    contents: dict[str, dict[str, str]] = {}
+    """Gate id to the files of its content (path to sha256) as the runtime has just read them."""
+    disk_facts: dict[str, Any] = {}
+    """Of a move that ends an attempt for the last time: what was on disk before it (AD-2)."""
 
 
 class FailNode(msgspec.Struct, frozen=True):
@@ -120,6 +130,8 @@ class FailNode(msgspec.Struct, frozen=True):
     detail: str = ""
     interruption: bool = False
     evidence: tuple[str, ...] = ()
+    disk_facts: dict[str, Any] = {}
+    """What the runtime saw of the work before it was set aside (AD-2)."""
 
 
 class RetryNode(msgspec.Struct, frozen=True):
@@ -171,6 +183,9 @@ class Beat(msgspec.Struct, frozen=True):
 
     node_ids: tuple[str, ...]
     note: str = ""
+    ok: bool = True
+    """Whether the worker calls itself healthy; ``False`` counts as an error of it."""
+    facts: dict[str, str] = {}
 
 
 class WriteNote(msgspec.Struct, frozen=True):
@@ -191,6 +206,53 @@ class RecordDecision(msgspec.Struct, frozen=True):
     authority: str = ""
 
 
+class AskQuestion(msgspec.Struct, frozen=True):
+    """Put a question to a person; it is journaled before anything waits for it (H2)."""
+
+    text: str
+    question_id: str = ""
+    """Empty: one is made."""
+    node_id: str | None = None
+    """The node that waits for the answer; None: nothing waits."""
+    options: tuple[str, ...] = ()
+    default: str = ""
+    to: str = ANSWERS
+    context: str = ""
+    consequences: str = ""
+    links: tuple[str, ...] = ()
+    keep_working: bool = False
+    """A node at work goes on with it, and only its completion is held."""
+    timeout_s: float | None = None
+
+
+class AskGate(msgspec.Struct, frozen=True):
+    """Open the question of a gate for a content, in place of one about another content."""
+
+    node_id: str
+    gate_id: str
+    files: dict[str, str] = {}
+    """Path to sha256 of what is to be approved, as the runtime has just read it."""
+    disk: str = ""
+    """What is wrong with these files on disk; empty when nothing is."""
+
+
+class AnswerQuestion(msgspec.Struct, frozen=True):
+    """A person rules on a question."""
+
+    question_id: str
+    ruling: Ruling
+    text: str = ""
+    choice: str = ""
+    changes: dict[str, Any] = {}
+    """Of ``revise``: fields of the spec that change."""
+    files: dict[str, str] | None = None
+    """The gate's content as the runtime has just read it: path to sha256."""
+    method: str = ""
+    """Of an escalation that is answered with another method."""
+    by_default: bool = False
+    """Nobody answered in time: the question's fallback."""
+
+
 class LogSteering(msgspec.Struct, frozen=True):
     """An instruction, verbatim, before anything acts on it (S1)."""
 
@@ -198,6 +260,106 @@ class LogSteering(msgspec.Struct, frozen=True):
     text: str
     source: str = ""
     received_via: str = ""
+    provenance: str = "original"
+    """``re-stated`` when it is said again after a session was lost (ST-2)."""
+    reading: str = ""
+    """How the sender wants it read; empty: in doubt, so the stronger."""
+    targets: tuple[str, ...] = ()
+    changes: dict[str, Any] = {}
+    revokes: tuple[str, ...] = ()
+
+
+class PropagateSteering(msgspec.Struct, frozen=True):
+    """Classify, propagate and acknowledge a logged instruction (S2 to S4), in one commit."""
+
+    steering_id: str
+    text: str
+    """Its verbatim text, read from the journal."""
+
+
+class AmendGoal(msgspec.Struct, frozen=True):
+    """The sponsor changes what is wanted (GE-1)."""
+
+    text: str
+    reason: str
+    reverify: tuple[str, ...] = ()
+    """DONE nodes that were verified again for this."""
+    failed: dict[str, str] = {}
+    """Those of them that did not pass, and why."""
+    superseded: tuple[str, ...] = ()
+    acceptance: tuple[str, ...] | None = None
+
+
+class SplitNode(msgspec.Struct, frozen=True):
+    """Replan a node into several that take its place (N12, N13, N14)."""
+
+    node_id: str
+    parts: tuple[AddNode, ...]
+    """Their deps come on top of those of the node that is split."""
+    reason: str
+
+
+class QuarantineNode(msgspec.Struct, frozen=True):
+    """Give a node up as specified, by the edges that lead to QUARANTINED."""
+
+    node_id: str
+    reason: str
+    replacement: str = ""
+
+
+class ChangePolicy(msgspec.Struct, frozen=True):
+    """Override a reference policy, with reason and measurement window."""
+
+    name: str
+    value: float
+    reason: str
+    window: str = ""
+
+
+class Observe(msgspec.Struct, frozen=True):
+    """Somebody saw something; it is truth about the world, not a move (supervision)."""
+
+    kind: str
+    """STEP_PROGRESS, STEP_COMPLETED, TASK_COMPLETED, EXTERNAL_OBSERVED or DOWNLOAD_OBSERVED."""
+    entity_type: str
+    entity_id: str
+    """Empty: the task."""
+    summary: str = ""
+    facts: dict[str, str] = {}
+    payload: dict[str, Any] = {}
+    """What the kind needs besides: provider, job_id, state; status, path, ..."""
+    claim: bool = False
+    """Of STEP_COMPLETED: the node is claimed complete (N03) in the same commit."""
+
+
+class ConfirmBlock(msgspec.Struct, frozen=True):
+    """The owner says what keeps a node, or the task, from going on."""
+
+    node_id: str
+    """Empty: the task."""
+    reason: str
+    needs: tuple[str, ...]
+    safe_next_step: str
+    failure_type: str = ""
+    facts: dict[str, str] = {}
+    resume_token: str = ""
+    summary: str = ""
+
+
+class RecordReply(msgspec.Struct, frozen=True):
+    """The owner answers the supervisor with one of the letters A to E."""
+
+    letter: str
+    node_id: str = ""
+    summary: str = ""
+    facts: dict[str, str] = {}
+    reason: str = ""
+    needs: tuple[str, ...] = ()
+    safe_next_step: str = ""
+    failure_type: str = ""
+    resume_token: str = ""
+    claim: bool = False
+    """Of C with a node: the node is claimed complete (N03) in the same commit."""
 
 
 class MoveTask(msgspec.Struct, frozen=True):
@@ -219,6 +381,7 @@ class AppendRaw(msgspec.Struct, frozen=True):
 
 Command = (
     StartTask | AddNode | AmendNode | MoveNode | FailNode | RetryNode | RecordReceipt | CancelNodes
-    | RegisterArtifact | AttachArtifact | Beat | WriteNote | RecordDecision | LogSteering
-    | MoveTask | AppendRaw
+    | RegisterArtifact | AttachArtifact | Beat | WriteNote | RecordDecision | AskQuestion | AskGate
+    | AnswerQuestion | LogSteering | PropagateSteering | AmendGoal | SplitNode | QuarantineNode
+    | ChangePolicy | Observe | ConfirmBlock | RecordReply | MoveTask | AppendRaw
 )  # fmt: skip

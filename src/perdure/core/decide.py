@@ -11,17 +11,20 @@ from typing import Any, Final
 import msgspec
 
 from perdure.core import commands as c
-from perdure.core import decide_artifact, decide_ending, decide_node
+from perdure.core.authority import check_authority
 from perdure.core.events import ENTITY_TYPES, KINDS, Draft
 from perdure.core.fold import Replica
+from perdure.core.late import LateModule
 from perdure.core.lookup import contract_of, node_of
 from perdure.core.machine import count_states, task_edge
-from perdure.core.model import FORMAT_VERSION, State, text_bytes_max, text_digest
+from perdure.core.model import FORMAT_VERSION, State
 from perdure.core.moves import task_move
-from perdure.core.naming import check_id
+from perdure.core.naming import check_facts, check_id, check_text
 from perdure.errors import RefusedError, TransitionError, UsageError
 
-_TERMINAL_ALLOWED: Final = (c.WriteNote, c.RecordDecision, c.LogSteering, c.MoveTask, c.AppendRaw)
+_TERMINAL_ALLOWED: Final = (
+    c.WriteNote, c.RecordDecision, c.LogSteering, c.PropagateSteering, c.MoveTask, c.AppendRaw,
+)  # fmt: skip
 
 
 def decide(replica: Replica, command: c.Command, context: c.Context) -> c.Decision:
@@ -34,7 +37,13 @@ def decide(replica: Replica, command: c.Command, context: c.Context) -> c.Decisi
             rule="FST-3",
             fix="Start a new task for further work.",
         )
-    return _DECIDERS[type(command)](replica, command, context)
+    check_authority(state, command, context)
+    decider = _DECIDERS.get(type(command))
+    if decider is None:
+        home, name = _LATE_DECIDERS[type(command)]
+        decider = getattr(home, name)
+    decision: c.Decision = decider(replica, command, context)
+    return decision
 
 
 def _start_task(replica: Replica, command: c.StartTask, context: c.Context) -> c.Decision:
@@ -61,6 +70,7 @@ def _start_task(replica: Replica, command: c.StartTask, context: c.Context) -> c
             "people": command.people,
             "standing_authorities": list(command.standing_authorities),
             "source": command.source,
+            "delegation": command.delegation,
             "format": FORMAT_VERSION,
         },
     )
@@ -156,42 +166,13 @@ def _receipt(replica: Replica, command: c.RecordReceipt, context: c.Context) -> 
     check_text(command.proof, "proof")
     if command.receipt_id:
         check_id(command.receipt_id, "a receipt id")
-    return decide_ending.decide_receipt(replica, command, context)
-
-
-def _steering(replica: Replica, command: c.LogSteering, context: c.Context) -> c.Decision:
-    check_text(command.text, "steering")
-    steering_id = command.steering_id or _free_steering_id(replica.state)
-    check_id(steering_id, "a steering id")
-    known = replica.state.steering.get(steering_id)
-    if known is not None:
-        if known.digest == text_digest(command.text):
-            return c.Decision(answer=known.ref)
-        raise RefusedError(
-            f"steering {steering_id} is another text already (see {known.ref}).",
-            code="duplicate_id",
-            rule="S1",
-            fix="Send it under another id, or under none: it is numbered then.",
-        )
-    payload = {
-        "id": steering_id,
-        "source": command.source or context.actor,
-        "verbatim": command.text,
-        "received_via": command.received_via or "call",
-        "provenance": "original",
-    }
-    return c.Decision((Draft("STEERING_LOGGED", "steering", steering_id, payload),))
-
-
-def _free_steering_id(state: State) -> str:
-    number = len(state.steering) + 1
-    while (steering_id := f"ST-{number:03d}") in state.steering:
-        number += 1
-    return steering_id
+    decision: c.Decision = _ENDING.decide_receipt(replica, command, context)
+    return decision
 
 
 def _beat(replica: Replica, command: c.Beat, context: c.Context) -> c.Decision:
-    state, drafts = replica.state, []
+    state, drafts = replica.state, list[Draft]()
+    check_facts(command.facts)
     for node_id in command.node_ids:
         node = node_of(state, node_id)
         contract = contract_of(state, node)
@@ -206,6 +187,10 @@ def _beat(replica: Replica, command: c.Beat, context: c.Context) -> c.Decision:
             "at": context.now,
             "note": command.note,
         }
+        if not drafts:  # one beat is one word on how the work is, however many nodes it names
+            payload["ok"] = command.ok
+        if command.facts:
+            payload["facts"] = dict(command.facts)
         if contract.expires_at is not None:
             payload["expires_at"] = context.now + state.policies.contract_ttl_s
         drafts.append(Draft("HEARTBEAT", "node", node_id, payload))
@@ -228,7 +213,7 @@ def _append_raw(replica: Replica, command: c.AppendRaw, context: c.Context) -> c
         "HEARTBEAT": "beat",
         "NOTE": "note",
         "INSTANCE_ENDED": "the archive, once the audit has passed",
-        "GOAL_AMENDED": "steering, and let the sponsor rule",
+        "GOAL_AMENDED": "goal",
         "RECEIPT": "receipt",
         "DECISION": "decision",
     }
@@ -244,34 +229,48 @@ def _append_raw(replica: Replica, command: c.AppendRaw, context: c.Context) -> c
     return c.Decision((draft,))
 
 
-def check_text(text: str, what: str) -> None:
-    """Raise UsageError when a text is empty or longer than an event may hold."""
-    if not text.strip():
-        raise UsageError(f"the {what} is empty.", code="empty_text", fix="Say something.")
-    size = len(text.encode("utf-8", "surrogatepass"))
-    if size > text_bytes_max:
-        raise UsageError(
-            f"the {what} has {size} bytes; the limit is {text_bytes_max}.",
-            code="too_large",
-            fix="Write it to a file and register that as an artifact.",
-        )
-
-
 _DECIDERS: Final[Mapping[type, Callable[[Replica, Any, c.Context], c.Decision]]] = {
     c.StartTask: _start_task,
-    c.AddNode: decide_node.decide_add,
-    c.AmendNode: decide_node.decide_amend,
-    c.MoveNode: decide_node.decide_move,
-    c.FailNode: decide_ending.decide_fail,
-    c.RetryNode: decide_ending.decide_retry,
     c.RecordReceipt: _receipt,
-    c.CancelNodes: decide_node.decide_cancel,
-    c.RegisterArtifact: decide_artifact.decide_register,
-    c.AttachArtifact: decide_artifact.decide_attach,
     c.Beat: _beat,
     c.WriteNote: _note,
     c.RecordDecision: _record_decision,
-    c.LogSteering: _steering,
     c.MoveTask: _move_task,
     c.AppendRaw: _append_raw,
+}
+
+
+# A call needs one of these at most, and a note none.
+_NODE: Final = LateModule("perdure.core.decide_node")
+_ENDING: Final = LateModule("perdure.core.decide_ending")
+_ARTIFACT: Final = LateModule("perdure.core.decide_artifact")
+_QUESTION: Final = LateModule("perdure.core.decide_question")
+_GATE: Final = LateModule("perdure.core.decide_gate")
+_RULING: Final = LateModule("perdure.core.decide_ruling")
+_STEERING: Final = LateModule("perdure.core.decide_steering")
+_GOAL: Final = LateModule("perdure.core.decide_goal")
+_REPLAN: Final = LateModule("perdure.core.decide_replan")
+_OBSERVED: Final = LateModule("perdure.core.decide_observed")
+
+_LATE_DECIDERS: Final[Mapping[type, tuple[LateModule, str]]] = {
+    c.AddNode: (_NODE, "decide_add"),
+    c.MoveNode: (_NODE, "decide_move"),
+    c.CancelNodes: (_NODE, "decide_cancel"),
+    c.FailNode: (_ENDING, "decide_fail"),
+    c.RetryNode: (_ENDING, "decide_retry"),
+    c.RegisterArtifact: (_ARTIFACT, "decide_register"),
+    c.AttachArtifact: (_ARTIFACT, "decide_attach"),
+    c.AskQuestion: (_QUESTION, "decide_ask"),
+    c.AskGate: (_GATE, "decide_ask_gate"),
+    c.AnswerQuestion: (_RULING, "decide_answer"),
+    c.LogSteering: (_STEERING, "decide_log"),
+    c.PropagateSteering: (_STEERING, "decide_propagate"),
+    c.AmendGoal: (_GOAL, "decide_goal"),
+    c.ChangePolicy: (_GOAL, "decide_policy"),
+    c.AmendNode: (_REPLAN, "decide_amend"),
+    c.SplitNode: (_REPLAN, "decide_split"),
+    c.QuarantineNode: (_REPLAN, "decide_give_up"),
+    c.Observe: (_OBSERVED, "decide_observe"),
+    c.ConfirmBlock: (_OBSERVED, "decide_block"),
+    c.RecordReply: (_OBSERVED, "decide_reply"),
 }

@@ -5,21 +5,35 @@ Invariants: N06 comes from a passing verdict only, and wakes the dependents in t
 the same method is not tried again beyond its budget (FSN-3).
 """
 
-from typing import Any
+from typing import Any, Final
 
 from perdure.core import commands as c
+from perdure.core.asking import ask_of_attempt
 from perdure.core.decide_artifact import decide_quarantine
+from perdure.core.effects import effect_open, hold_effect, receipt_draft
 from perdure.core.events import Draft
 from perdure.core.fold import Replica
+from perdure.core.gates import gates_at
+from perdure.core.late import LateModule
 from perdure.core.lookup import near, node_of
 from perdure.core.machine import OBSOLETE, REPLAN, open_deps, retry_budget
 from perdure.core.model import CLOSED_STATES, FAILURE_CLASSES, Node, State, id_key
 from perdure.core.moves import legal_edge, refused, transition
 from perdure.errors import EvidenceError, TransitionError
 
+_GATE: Final = LateModule("perdure.core.decide_gate")
+_ESCALATION: Final = LateModule("perdure.core.decide_escalation")
 
-def decide_verdict(replica: Replica, node: Node, command: c.MoveNode) -> c.Decision:
-    """N06 from a passing verdict, else N07, or N08 when it was the last strike."""
+
+def decide_verdict(
+    replica: Replica, node: Node, command: c.MoveNode, context: c.Context
+) -> c.Decision:
+    """N06 from a passing verdict, else N07, or N08 when it was the last strike.
+
+    While a gate of N06 is not approved for exactly this content, a passing verdict comes to its
+    question instead, and the node stays VERIFYING; when that is open already, to the event that
+    asked it (GA-1). A judgement makes the level V3.
+    """
     state, verdict = replica.state, command.verdict
     edge = legal_edge(node, "DONE")
     refusal = edge.guard(state, node, {})
@@ -30,13 +44,15 @@ def decide_verdict(replica: Replica, node: Node, command: c.MoveNode) -> c.Decis
             f"{node.node_id} is not DONE because somebody says so.",
             fix=f"Let the runtime verify it: perdure check {node.node_id}",
         )
-    checks = list(verdict.checks)
+    gates = gates_at(state, node, "done")
+    judged = verdict.passed and any(gate.rubric for gate in gates)
+    level = max(verdict.level, "V3") if judged else verdict.level
     common: dict[str, Any] = {
         "verifier": verdict.verifier,
-        "level": verdict.level,
-        "checks": checks,
+        "level": level,
+        "checks": list(verdict.checks),
     }
-    if verdict.level < node.verification_level:
+    if verdict.passed and level < node.verification_level:
         raise EvidenceError(
             f"{node.node_id} asks for {node.verification_level}; a {verdict.level} verdict is short"
             " of that.",
@@ -45,8 +61,15 @@ def decide_verdict(replica: Replica, node: Node, command: c.MoveNode) -> c.Decis
             fix="Let an auditor (V2) or a person (V3) judge it.",
         )
     if verdict.passed:
+        asked = _GATE.ask_at_end(replica, node, command, context) if gates else None
+        if asked is not None:
+            held: c.Decision = asked
+            return held
         payload = {**common, "artifacts": verdict.artifacts}
-        evidence = (*verdict.artifacts, *command.evidence)
+        approvals = {gate.gate_id: node.approvals[gate.gate_id].ref for gate in gates}
+        if approvals:
+            payload["approvals"] = approvals
+        evidence = (*verdict.artifacts, *command.evidence, *approvals.values())
         done = transition(node, edge, payload, tuple(dict.fromkeys(evidence)))
         return c.Decision((done, *_wake_dependents(replica, node)))
     quarantine = decide_quarantine(replica, node)
@@ -56,10 +79,11 @@ def decide_verdict(replica: Replica, node: Node, command: c.MoveNode) -> c.Decis
         manifest = {"artifacts": list(node.artifacts), "diagnosis": verdict.diagnosis}
         payload = {**common, **attempt, "manifest": manifest}
         failed = transition(node, last, payload, command.evidence)
-    else:
-        again = legal_edge(node, "RETRYABLE")
-        payload = {**common, **attempt, "failure_class": "transient-agent"}
-        failed = transition(node, again, payload, command.evidence)
+        escalated = _ESCALATION.given_up(state, node, command, quarantine, context.now)
+        return c.Decision((*quarantine.drafts, failed, escalated), quarantine.moves)
+    again = legal_edge(node, "RETRYABLE")
+    payload = {**common, **attempt, "failure_class": "transient-agent"}
+    failed = transition(node, again, payload, command.evidence)
     return c.Decision((*quarantine.drafts, failed), quarantine.moves)
 
 
@@ -104,7 +128,7 @@ def decide_fail(replica: Replica, command: c.FailNode, context: c.Context) -> c.
         )
     quarantine = decide_quarantine(replica, node)
     if command.failure_class != "permanent-resource" and effect_open(node):
-        drafts = hold_effect(state, node, command.signature)
+        drafts = hold_effect(state, node, command.signature, context.now)
         return c.Decision((*quarantine.drafts, *drafts), quarantine.moves)
     if command.failure_class == "permanent-resource":
         payload: dict[str, Any] = {
@@ -114,7 +138,8 @@ def decide_fail(replica: Replica, command: c.FailNode, context: c.Context) -> c.
             "failure_class": command.failure_class,
         }
         blocked = legal_edge(node, "BLOCKED")
-        ask = _ask(state, node, f"{node.title}: {command.signature}. Put it right, then retry.")
+        text = f"{node.title}: {command.signature}. Put it right, then retry."
+        ask = ask_of_attempt(state, node, text, context.now, options=("it is there now",))
         drafts = (ask, transition(node, blocked, payload, command.evidence))
         return c.Decision((*quarantine.drafts, *drafts), quarantine.moves)
     payload = {
@@ -129,47 +154,10 @@ def decide_fail(replica: Replica, command: c.FailNode, context: c.Context) -> c.
     failed = transition(node, edge, payload, command.evidence)
     after: list[Draft] = []
     if command.failure_class == "permanent-spec":
-        after = _replan(state, node, command, len(quarantine.drafts))
+        after = _replan(state, node, command, len(quarantine.drafts), context.now)
     elif not command.interruption and node.method_strikes + 1 >= retry_budget(state, node):
-        after = [_ask(state, node, _exhausted(node, command.signature))]
+        after = [_ESCALATION.out_of_strikes(state, node, command, quarantine, context.now)]
     return c.Decision((*quarantine.drafts, failed, *after), quarantine.moves)
-
-
-def effect_open(node: Node) -> bool:
-    """Whether an external effect (S3) was allowed and nothing proves that it did not happen."""
-    return lacks_receipt(node) and node.state == "RUNNING"
-
-
-def lacks_receipt(node: Node) -> bool:
-    """Whether a node with an external effect (S3) has no receipt for it."""
-    return node.effect == "S3" and node.receipt is None
-
-
-def check_receipt(node: Node) -> None:
-    """Raise EvidenceError for a claim of completion, or a verdict, without the receipt (C-S3)."""
-    if lacks_receipt(node):
-        raise EvidenceError(
-            f"{node.node_id} has an external effect (S3) and no receipt for it.",
-            code="receipt_missing",
-            rule="C-S3",
-            fix=f"Record the proof first: perdure receipt {node.node_id} --proof WHAT",
-        )
-
-
-def hold_effect(state: State, node: Node, seen: str) -> tuple[Draft, ...]:
-    """BLOCKED until a person says whether the effect happened: it is never simply repeated."""
-    question = (
-        f"{node.title}: did its external effect happen? There is no receipt ({seen})."
-        f" If it did: perdure receipt {node.node_id} --proof WHAT. If not:"
-        f" perdure retry {node.node_id} --reason WHY, which allows it once."
-    )
-    ask = _ask(state, node, question, ("done: record a receipt", "not done: allow it once"))
-    payload = {
-        "reason": "external effect probably done, cannot be verified",
-        "wake": f"answer to {ask.payload['question_id']}",
-        "signature": seen,
-    }
-    return (ask, transition(node, legal_edge(node, "BLOCKED"), payload))
 
 
 def decide_receipt(replica: Replica, command: c.RecordReceipt, context: c.Context) -> c.Decision:
@@ -182,22 +170,15 @@ def decide_receipt(replica: Replica, command: c.RecordReceipt, context: c.Contex
             rule="C-S3",
             fix=f"`perdure show {node.node_id}` tells what is on record.",
         )
-    payload = {
-        "id": command.receipt_id or f"R-{node.node_id}-{node.attempts}",
-        "node": node.node_id,
-        "effect": node.effect,
-        "contract": node.invocation,
-        "proof": command.proof,
-    }
-    receipt = Draft("RECEIPT", "node", node.node_id, payload)
+    receipt = receipt_draft(node, command.proof, command.receipt_id)
     if node.state != "BLOCKED" or open_deps(state, node):
         return c.Decision((receipt,))
-    reason = f"the effect has happened: receipt {payload['id']}"
+    reason = f"the effect has happened: receipt {receipt.payload['id']}"
     freed = decide_retry(replica, c.RetryNode(node.node_id, reason), context)
     return c.Decision((receipt, *freed.drafts))
 
 
-def _replan(state: State, node: Node, command: c.FailNode, before: int) -> list[Draft]:
+def _replan(state: State, node: Node, command: c.FailNode, before: int, now: float) -> list[Draft]:
     """permanent-spec: N12 and N13 right behind N04, and the question what shall replace it.
 
     ``before`` counts the drafts in front of N04 in the same commit.
@@ -214,38 +195,14 @@ def _replan(state: State, node: Node, command: c.FailNode, before: int) -> list[
         Draft("AMENDMENT", "node", node.node_id, amendment),
         transition(node, REPLAN, {"amendment": cited}),
         transition(node, OBSOLETE, {"replacement": "to be named"}),
-        _ask(
+        ask_of_attempt(
             state,
             node,
             f"{node.title} cannot be met as specified ({command.signature}). What replaces it?",
-            ("add a successor", "cancel what depends on it"),
+            now,
+            options=("add a successor", "cancel what depends on it"),
         ),
     ]
-
-
-def _exhausted(node: Node, signature: str) -> str:
-    return (
-        f"{node.title}: method {node.method!r} is out of strikes (last: {signature})."
-        " Retry it with another method, or cancel it."
-    )
-
-
-def _ask(
-    state: State,
-    node: Node,
-    text: str,
-    options: tuple[str, ...] = ("retry with another method", "cancel"),
-) -> Draft:
-    question_id = f"Q-{node.node_id}-{node.attempts}"
-    payload = {
-        "op": "ask",
-        "question_id": question_id,
-        "question": text,
-        "node": node.node_id,
-        "options": list(options),
-        "default": "leave it where it is",
-    }
-    return Draft("DECISION", "node", node.node_id, payload)
 
 
 def decide_retry(replica: Replica, command: c.RetryNode, context: c.Context) -> c.Decision:

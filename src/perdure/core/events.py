@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from perdure.core.model import Record
+from perdure.core.record import Record
 
 KINDS: Final = frozenset(
     {
@@ -31,11 +31,19 @@ ENTITY_TYPES: Final = frozenset(
 
 OPS: Final = {
     "AMENDMENT": frozenset(
-        {"add_node", "amend_node", "replan", "attach_artifact", "quarantine_artifact"}
+        {
+            "add_node", "amend_node", "replan", "split", "direct_task", "attach_artifact",
+            "quarantine_artifact",
+        }
     ),
-    "DECISION": frozenset({"decision", "ask", "cancel", "retry"}),
+    "DECISION": frozenset(
+        {
+            "decision", "ask", "answer", "void", "cancel", "retry", "classify", "policy",
+            "revoke_authority",
+        }
+    ),
     "NOTE": frozenset(
-        {"note", "takeover", "recovered", "handoff", "hint", "source"}
+        {"note", "takeover", "recovered", "handoff", "hint", "source", "acknowledged"}
     ),
 }  # fmt: skip
 """The ``op`` of the kinds that say several things; nothing else is written."""

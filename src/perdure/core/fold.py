@@ -12,9 +12,31 @@ from typing import Any, Final, get_args
 import msgspec
 from msgspec import UNSET
 
+from perdure.core.codec import moment
 from perdure.core.events import Event
+from perdure.core.fold_observed import (
+    OBSERVATIONS,
+    note_heartbeat,
+    note_progress,
+    note_transition,
+)
+from perdure.core.fold_people import (
+    close_gate_questions_of,
+    close_overtaken,
+    close_questions_of,
+    fold_acknowledged,
+    fold_decision,
+    fold_directive,
+    fold_goal,
+    fold_steering,
+    mark_reached,
+    mark_steered,
+    note_contact,
+)
 from perdure.core.model import (
+    AMENDABLE_FIELDS,
     CLOSED_STATES,
+    DIRECTED,
     FAILURE_CLASSES,
     NODE_STATES,
     TASK_STATES,
@@ -25,15 +47,13 @@ from perdure.core.model import (
     Node,
     NodeState,
     Policies,
-    Question,
     Spec,
     State,
-    Steering,
     op_time_ms,
     ops_kept_max,
-    text_digest,
 )
 from perdure.core.payload import mapping, number, record, text, text_or_none, texts
+from perdure.core.people import Failure, failures_kept_max
 
 
 class Replica:
@@ -61,11 +81,15 @@ class Replica:
         state.updated_at = event.ts
         state.epoch = max(state.epoch, event.epoch)
         if event.op is not UNSET:
-            _remember_op(state, event.op, event.seq)
+            _remember_op(state, event.op, event)
+        if event.actor.startswith("sponsor:") or event.kind == "STEERING_LOGGED":
+            note_contact(state, event)
         fold = _FOLDS.get(event.kind)
         if fold is not None:
             fold(self, event, event.payload)
-        elif event.kind not in _PLAIN:
+        elif (state_fold := _STATE_FOLDS.get(event.kind)) is not None:
+            state_fold(state, event, event.payload)
+        else:
             state.ignored_kinds[event.kind] = state.ignored_kinds.get(event.kind, 0) + 1
 
     def apply_all(self, events: Iterable[Event]) -> None:
@@ -74,14 +98,17 @@ class Replica:
             self.apply(event)
 
 
-def _remember_op(state: State, op: str, seq: int) -> None:
+def _remember_op(state: State, op: str, event: Event) -> None:
     if op in state.ops:
         return
-    state.ops[op] = seq
+    state.ops[op] = event.seq
     if len(state.ops) > ops_kept_max:
         oldest = next(iter(state.ops))
         del state.ops[oldest]
-        state.ops_forgotten_ms = max(state.ops_forgotten_ms, op_time_ms(oldest))
+        made_ms, at = op_time_ms(oldest), moment(event.ts)
+        if at is not None:  # a sender whose clock is ahead does not make later ids look old
+            made_ms = min(made_ms, int(at * 1000))
+        state.ops_forgotten_ms = max(state.ops_forgotten_ms, made_ms)
 
 
 def _started(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
@@ -98,6 +125,8 @@ def _started(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None
     state.people = mapping(payload.get("people"))
     state.standing_authorities = texts(payload.get("standing_authorities"))
     state.source = mapping(payload.get("source"))
+    state.delegation = {k: text(v) for k, v in mapping(payload.get("delegation")).items()}
+    note_progress(state, event)
 
 
 def _ended(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
@@ -130,7 +159,9 @@ def _transition(replica: Replica, event: Event, payload: Mapping[str, Any]) -> N
     if target == "RUNNING":
         _enter_running(state, node, event, payload)
     elif target == "RETRYABLE":
-        _enter_retryable(node, payload)
+        _enter_retryable(node, event, payload)
+        if left == "VERIFYING":  # what its gates asked about is not there any more
+            close_gate_questions_of(state, node.node_id, event.ref)
     elif target == "BLOCKED":
         node.blocked = {"reason": payload.get("reason"), "wake": payload.get("wake")}
     elif target in ("DONE", "READY", "QUARANTINED", "CANCELLED"):
@@ -139,22 +170,48 @@ def _transition(replica: Replica, event: Event, payload: Mapping[str, Any]) -> N
             node.failure_class = None
             node.diagnosis = ""
         if target in CLOSED_STATES:
-            _close_questions(state, node.node_id)
+            close_questions_of(state, node.node_id, event.ref)
+    _count(state, node, event, payload)
+
+
+_RECALLS: Final = frozenset({"N04", "N05", "N07"})
+"""Edges by which an instruction ends an attempt."""
+
+
+def _count(state: State, node: Node, event: Event, payload: Mapping[str, Any]) -> None:
+    """What a move means beyond the node's state: for GE-4, for steering, for supervision."""
+    edge = payload.get("edge")
+    if edge in ("N07", "N08") and not payload.get("interruption"):
+        node.checks_failed += 1
+    elif edge == "N12":
+        node.replans += 1
+    if node.state == "QUARANTINED":  # what takes its place may be there already
+        known = [name for name in texts(payload.get("successors")) if name in state.nodes]
+        node.successors = tuple(dict.fromkeys((*node.successors, *known)))
+    if "steering" in payload and edge in _RECALLS:
+        mark_steered(state, node.node_id, event, "recalled")
+    note_transition(state, node, event)
 
 
 def _enter_running(state: State, node: Node, event: Event, payload: Mapping[str, Any]) -> None:
     node.attempts += 1
     node.blocked = None
+    if node.steered:
+        mark_reached(state, node, event.ref)
     node.invocation = text(payload.get("invocation")) or text_or_none(payload.get("contract"))
+    node.worker = ""
     if node.invocation is None:
         return
     if node.spec.map is not None:  # its verdict comes when the contract is no longer in force
         node.contract_sha256 = text(payload.get("contract_sha256"))
     who = payload.get("executor")
+    executor = record(who, Executor) or Executor(text(who, event.actor))
+    if not executor.actor.startswith("coord"):  # also said as coord:name
+        node.worker = executor.actor
     state.contracts[node.invocation] = ActiveContract(
         node.invocation,
         node.node_id,
-        record(who, Executor) or Executor(text(who, event.actor)),
+        executor,
         event.epoch,
         number(payload.get("issued_at")) or 0.0,
         number(payload.get("expires_at")),
@@ -162,17 +219,23 @@ def _enter_running(state: State, node: Node, event: Event, payload: Mapping[str,
     )
 
 
-def _enter_retryable(node: Node, payload: Mapping[str, Any]) -> None:
+def _enter_retryable(node: Node, event: Event, payload: Mapping[str, Any]) -> None:
     found = payload.get("failure_class")
     if found in FAILURE_CLASSES:
         node.failure_class = found
     node.diagnosis = text(payload.get("diagnosis")) or text(payload.get("signature"))
     if payload.get("interruption"):
         node.interruptions += 1
-    else:
+    elif "round" not in payload:  # a person wants it otherwise: its rounds are counted instead
         node.strikes += 1
         node.method_strikes += 1
         node.strikes_by_method = {**node.strikes_by_method, node.method: node.method_strikes}
+    if payload.get("interruption"):
+        return  # nothing that a living coordinator saw go wrong
+    failure = Failure(
+        event.ref, node.attempts, text(payload.get("failure_class")), node.diagnosis, node.method
+    )
+    node.failures = (*node.failures, failure)[-failures_kept_max:]
 
 
 def _registered(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
@@ -197,6 +260,8 @@ def _registered(replica: Replica, event: Event, payload: Mapping[str, Any]) -> N
         replica.paths[artifact.path] = artifact_id
     for old in texts(payload.get("supersedes")):
         _restate(replica, old, f"superseded(by:{artifact_id})")
+    if artifact.status == "current":
+        note_progress(state, event)
     if artifact.produced_by_node in state.nodes:
         _attach(state.nodes[artifact.produced_by_node], artifact_id)
 
@@ -227,9 +292,15 @@ def _amendment(replica: Replica, event: Event, payload: Mapping[str, Any]) -> No
     if op == "add_node":
         if isinstance(after, Mapping) and node is None:
             _add_node(replica, target, after, event)
+            if "steering" in payload:
+                mark_steered(state, target, event, "corrective node")
     elif op == "amend_node":
         if node is not None and isinstance(after, Mapping):
             _amend_node(replica, node, after, event)
+            if "steering" in payload:
+                mark_steered(state, target, event, "amended")
+    elif op == "direct_task":
+        fold_directive(state, event, payload)
     elif op == "attach_artifact":
         if node is not None:
             _attach(node, text(payload.get("artifact")))
@@ -255,10 +326,11 @@ def _add_node(replica: Replica, node_id: str, after: Mapping[str, Any], event: E
     predecessor = replica.state.nodes.get(text(after.get("successor_of")))
     if predecessor is not None and predecessor is not node:
         predecessor.successors = (*predecessor.successors, node_id)
-        _close_questions(replica.state, predecessor.node_id)
+        node.replans = max(node.replans, predecessor.replans + 1)
+        close_questions_of(replica.state, predecessor.node_id, event.ref)
 
 
-_AMENDED: Final = ("title", "priority", "verification_level", "resume_policy", "effect", "spec")
+_AMENDED: Final = (*AMENDABLE_FIELDS, "spec", "directives", "plan")
 
 
 def _amend_node(replica: Replica, node: Node, after: Mapping[str, Any], event: Event) -> None:
@@ -268,10 +340,12 @@ def _amend_node(replica: Replica, node: Node, after: Mapping[str, Any], event: E
         return
     for field in _AMENDED:
         setattr(node, field, getattr(amended, field))
+    directed = text(after.get(DIRECTED))
+    if directed and directed not in node.directives:
+        node.directives = (*node.directives, directed)
     if "spec" in after:  # another spec is another method: what failed was the old one
         node.strikes_by_method, node.method_strikes = {}, 0
-        if node.state != "BLOCKED":  # what it waits for is not answered by another spec
-            _close_questions(replica.state, node.node_id)
+    close_overtaken(replica.state, node, event.ref, respecified="spec" in after)
     old_deps = node.deps
     node.deps = tuple(dict.fromkeys(amended.deps))
     for dep in old_deps:
@@ -282,56 +356,18 @@ def _amend_node(replica: Replica, node: Node, after: Mapping[str, Any], event: E
             replica.dependents.setdefault(dep, []).append(node.node_id)
 
 
-def _decision(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
-    state, op = replica.state, payload.get("op")
-    state.decisions += 1
-    if op == "ask":
-        question_id = text(payload.get("question_id"), event.ref)
-        state.questions[question_id] = Question(
-            question_id,
-            text(payload.get("question")),
-            text_or_none(payload.get("node")),
-            event.ref,
-            texts(payload.get("options")),
-            text(payload.get("default")),
-        )
-    elif op == "answer":
-        state.questions.pop(text(payload.get("question_id")), None)
-    elif op in ("method", "retry"):
-        node = state.nodes.get(text(payload.get("node")))
-        if node is not None:
-            method = text(payload.get("method"), node.method)
-            node.method = method
-            node.method_strikes = node.strikes_by_method.get(method, 0)
-            _close_questions(state, node.node_id)
-
-
-def _close_questions(state: State, node_id: str) -> None:
-    for question_id in [q.question_id for q in state.questions.values() if q.node == node_id]:
-        del state.questions[question_id]
-
-
-def _goal_amended(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
-    state = replica.state
-    state.goal_amendments += 1
-    state.goal_statement = text(payload.get("new"), state.goal_statement)
-
-
-def _steering(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
-    steering_id = text(payload.get("id"), event.entity.id)
-    digest = text_digest(text(payload.get("verbatim")))
-    replica.state.steering[steering_id] = Steering(event.ref, digest)
-
-
 def _note(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
     op = payload.get("op")
-    if op == "hint":
+    if op == "acknowledged":
+        fold_acknowledged(replica.state, event, payload)
+    elif op == "hint":
         replica.state.next_hint = text(payload.get("text"))
     elif op == "source":
         replica.state.source = mapping(payload.get("source"))
 
 
 def _heartbeat(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
+    note_heartbeat(replica.state, event, payload)
     contract = replica.state.contracts.get(text(payload.get("invocation")))
     if contract is not None:
         contract.last_beat_at = number(payload.get("at"))
@@ -351,16 +387,14 @@ _FOLDS: Final[dict[str, Callable[[Replica, Event, Mapping[str, Any]], None]]] = 
     "STATE_TRANSITION": _transition,
     "ARTIFACT_REGISTERED": _registered,
     "AMENDMENT": _amendment,
-    "DECISION": _decision,
-    "GOAL_AMENDED": _goal_amended,
-    "STEERING_LOGGED": _steering,
     "NOTE": _note,
     "HEARTBEAT": _heartbeat,
     "RECEIPT": _receipt,
 }
-_PLAIN: Final = frozenset(
-    {
-        "STEP_PROGRESS", "STEP_COMPLETED", "TASK_COMPLETED", "BLOCKED_CONFIRMED",
-        "OWNER_RESUMED", "OWNER_REPLY_RECORDED", "EXTERNAL_OBSERVED", "DOWNLOAD_OBSERVED",
-    }
-)  # fmt: skip
+_STATE_FOLDS: Final[dict[str, Callable[[State, Event, Mapping[str, Any]], None]]] = {
+    "DECISION": fold_decision,
+    "GOAL_AMENDED": fold_goal,
+    "STEERING_LOGGED": fold_steering,
+    **OBSERVATIONS,
+}
+"""Those that need no index."""

@@ -6,8 +6,16 @@ with the same journal pick the same work.
 """
 
 from perdure.core.fold import Replica
-from perdure.core.machine import startable
-from perdure.core.model import CLOSED_STATES, Node, id_key
+from perdure.core.gates import (
+    approval_of,
+    gates_at,
+    is_stale,
+    open_question_of,
+    refused_as_it_is,
+)
+from perdure.core.machine import startable, waits_for_gates_alone
+from perdure.core.model import CLOSED_STATES, Node, State, id_key
+from perdure.core.people import Gate
 
 
 def frontier(replica: Replica) -> list[str]:
@@ -18,6 +26,32 @@ def frontier(replica: Replica) -> list[str]:
         remaining = critical_paths(replica)
         ready.sort(key=lambda node: _rank(node, remaining[node.node_id]))
     return [node.node_id for node in ready]
+
+
+def due_gates(replica: Replica) -> list[tuple[Node, Gate]]:
+    """The start gates that are to be asked about now, in the order of the graph.
+
+    Those of nodes that wait for nothing else, which are neither approved nor refused as they are
+    nor asked about with the content that the record knows. What the disk knows better,
+    ``decide_gate.decide_ask_gate`` finds out from the files that the runtime reads for it.
+    """
+    state = replica.state
+    return [
+        (node, gate)
+        for node in state.nodes.values()
+        if node.state not in CLOSED_STATES
+        for gate in gates_at(state, node, "start")
+        if _is_due(state, node, gate)
+    ]
+
+
+def _is_due(state: State, node: Node, gate: Gate) -> bool:
+    if not waits_for_gates_alone(state, node) or approval_of(state, node, gate, None) is not None:
+        return False
+    question = open_question_of(state, node, gate.gate_id)
+    if question is not None:
+        return is_stale(state, node, gate, question)
+    return not refused_as_it_is(state, node, gate)
 
 
 def _rank(node: Node, remaining: float) -> tuple[object, ...]:

@@ -7,8 +7,17 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from perdure.core.model import ActiveContract, Artifact, Node, State, id_key
-from perdure.errors import NotFoundError, UsageError
+from perdure.core.gates import gate_named
+from perdure.core.model import (
+    AMENDABLE_STATES,
+    ActiveContract,
+    Artifact,
+    Node,
+    State,
+    id_key,
+)
+from perdure.core.people import Question
+from perdure.errors import NotFoundError, RefusedError, UsageError
 
 near_words_max: Final = 5_000
 """Words that :func:`near` looks at: a suggestion must not cost more than the call it is about."""
@@ -45,6 +54,23 @@ def contract_of(state: State, node: Node) -> ActiveContract | None:
     return state.contracts.get(node.invocation or "")
 
 
+def pending_steering(state: State) -> list[str]:
+    """Ids of the instructions that are on record and not propagated, in the order they came in."""
+    return [name for name, entry in state.steering.items() if not entry.acknowledged]
+
+
+def check_propagated(state: State) -> None:
+    """Raise RefusedError while an instruction is on record that nothing has acted on yet (FR-2)."""
+    pending = pending_steering(state)
+    if pending:
+        raise RefusedError(
+            f"steering {pending[0]} is on record and not propagated, and nothing starts before.",
+            code="steering_pending",
+            rule="FR-2",
+            fix="Run `perdure resume`, which propagates it.",
+        )
+
+
 def complete(typed: str, names: Iterable[str], what: str) -> str:
     """The one name that ``typed`` is, or is a prefix of.
 
@@ -69,6 +95,52 @@ def complete(typed: str, names: Iterable[str], what: str) -> str:
         code=f"unknown_{what}",
         fix="`perdure status` lists what there is.",
         suggestions=near(typed, known),
+    )
+
+
+def question_of(state: State, typed: str) -> Question:
+    """The open question that ``typed`` is the id of, or the gate of, or a unique beginning of.
+
+    Raises RefusedError (H2) for one that is closed, naming the event that settled it, UsageError
+    for a beginning of several, NotFoundError for anything else.
+    """
+    questions = state.questions
+    if typed in questions:
+        return questions[typed]
+    of_gate = [question for question in questions.values() if typed and question.gate == typed]
+    if len(of_gate) == 1:
+        return of_gate[0]
+    closed = state.closed_questions
+    begun = [name for name in questions if typed and name.startswith(typed)]
+    name = typed
+    if typed not in closed and not begun:
+        ended = [name for name in closed if typed and name.startswith(typed)]
+        name = ended[0] if len(ended) == 1 else typed
+    if name in closed:
+        raise RefusedError(
+            f"question {name} is closed: {closed[name]} settled it.",
+            code="question_closed",
+            rule="H2",
+            fix=_after_the_end(state, name),
+        )
+    return questions[complete(typed, begun or questions, "question")]
+
+
+def _after_the_end(state: State, name: str) -> str:
+    """What is left to whoever comes too late to a question."""
+    for node in state.nodes.values():
+        for refused in node.rejected if node.state in AMENDABLE_STATES else ():
+            gate = gate_named(state, node, refused)
+            if gate is not None and gate.blocks == "start" and f"{name}.".startswith(f"{refused}."):
+                return way_past_refusal(node)
+    return "`perdure log` tells how; ask anew with `perdure ask` if it is open for you."
+
+
+def way_past_refusal(node: Node) -> str:
+    """How a start that a person has refused comes to be asked about anew."""
+    return (
+        "Change what was refused, such as a file that it is about, or the command: perdure amend"
+        f" {node.node_id} --reason WHY --run CMD. Then it is asked about anew."
     )
 
 

@@ -9,7 +9,8 @@ is the only way into DONE.
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from perdure.core.model import CLOSED_STATES, NODE_STATES, Node, State
+from perdure.core.gates import holds_work, is_of_gate, start_gate_refusal
+from perdure.core.model import CLOSED_STATES, DEAD_STATES, NODE_STATES, Node, State, id_key
 
 Guard = Callable[[State, Node, Mapping[str, Any]], str]
 
@@ -62,7 +63,7 @@ def open_nodes(state: State) -> list[str]:
 def open_question(state: State, node_id: str) -> str:
     """Id of a question that holds this node, or empty."""
     for question in state.questions.values():
-        if question.node == node_id:
+        if question.node == node_id and holds_work(question):
             return question.question_id
     return ""
 
@@ -90,15 +91,24 @@ def _not_held(state: State, node: Node, payload: Mapping[str, Any]) -> str:
     return f"question {question} about it is open" if question else ""
 
 
+def _settled(state: State, node: Node, payload: Mapping[str, Any]) -> str:
+    """A gate's own question is for the verdict to deal with (``decide_ending``)."""
+    for question in state.questions.values():
+        holds = holds_work(question) and not is_of_gate(question)
+        if question.node == node.node_id and holds:
+            return f"question {question.question_id} about it is open"
+    return ""
+
+
 def _may_start(state: State, node: Node, payload: Mapping[str, Any]) -> str:
+    return _deps_done(state, node, payload) or _nobody_objects(state, node)
+
+
+def _nobody_objects(state: State, node: Node) -> str:
+    """What besides its dependencies keeps a node from starting."""
     if node.spec.draft:
         return "its spec is a draft"
-    if node.effect == "S3" and not {"*", node.node_id} & set(state.standing_authorities):
-        return (
-            "its effect is S3 (external, not repeatable), which takes an authority recorded when"
-            " the task was created"
-        )
-    return _deps_done(state, node, payload) or _not_held(state, node, payload)
+    return _not_held(state, node, {}) or start_gate_refusal(state, node)
 
 
 def _used_up(state: State, node: Node) -> str:
@@ -119,7 +129,8 @@ def _may_wake(state: State, node: Node, payload: Mapping[str, Any]) -> str:
 
 
 def _can_be_redone(state: State, node: Node, payload: Mapping[str, Any]) -> str:
-    if node.method_strikes + 1 >= retry_budget(state, node):
+    strike = "round" not in payload  # what a person refuses is counted in rounds (VR-3)
+    if strike and node.method_strikes + 1 >= retry_budget(state, node):
         return f"method {node.method!r} is out of strikes, so N08 is left (FSN-3)"
     return ""
 
@@ -143,7 +154,7 @@ NODE_EDGES: Final = (
     Edge("N05", "RUNNING", "BLOCKED", "a gate, a question or a resource wall",
          ("reason", "wake"), _always),
     Edge("N06", "VERIFYING", "DONE", "verification passed on evidence",
-         ("verifier", "checks", "artifacts"), _not_held),
+         ("verifier", "checks", "artifacts"), _settled),
     Edge("N07", "VERIFYING", "RETRYABLE", "verification failed and can be redone",
          ("diagnosis", "attempt"), _can_be_redone),
     Edge("N08", "VERIFYING", "QUARANTINED", "verification failed for good or out of strikes",
@@ -165,6 +176,8 @@ NODE_EDGES: Final = (
 RC1: Final = Edge(
     "RC1", "DONE", "READY", "its files are gone; recovery only", ("finding",), _always
 )
+
+STARTABLE_STATES: Final = ("PENDING", "READY", "RETRYABLE")
 
 START: Final = next(edge for edge in NODE_EDGES if edge.id == "N02")
 REPLAN: Final = next(edge for edge in NODE_EDGES if edge.id == "N12")
@@ -193,9 +206,20 @@ def missing_payload(edge: Edge, payload: Mapping[str, Any]) -> list[str]:
 
 def startable(state: State, node: Node) -> bool:
     """Whether work on this node may start now (protocol section 7)."""
-    if open_deps(state, node):
+    if node.state not in STARTABLE_STATES or open_deps(state, node):
         return False  # most nodes: their refusal need not be worded
-    return node.state in ("PENDING", "READY", "RETRYABLE") and not start_refusal(state, node)
+    used_up = node.state == "RETRYABLE" and _used_up(state, node)
+    return not used_up and not _nobody_objects(state, node)
+
+
+def waits_for_gates_alone(state: State, node: Node) -> bool:
+    """Whether nothing but gates, asked about or not, can keep work on this node from starting."""
+    if node.state not in STARTABLE_STATES or node.spec.draft or open_deps(state, node):
+        return False
+    if node.state == "RETRYABLE" and _used_up(state, node):
+        return False
+    questions = [q for q in state.questions.values() if q.node == node.node_id]
+    return all(is_of_gate(q) or not holds_work(q) for q in questions)
 
 
 def start_refusal(state: State, node: Node) -> str:
@@ -242,6 +266,20 @@ def unreplaced(state: State) -> list[str]:
         for node in state.nodes.values()
         if node.state == "QUARANTINED" and not node.successors
     ]
+
+
+def stranded(state: State) -> list[str]:
+    """Open nodes that wait for one that is given up, and so never start as they are."""
+    nodes = state.nodes
+    return sorted(
+        (
+            name
+            for name, node in nodes.items()
+            if node.state not in CLOSED_STATES
+            and any(dep in nodes and nodes[dep].state in DEAD_STATES for dep in node.deps)
+        ),
+        key=id_key,
+    )
 
 
 TASK_EDGES: Final = (

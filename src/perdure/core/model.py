@@ -2,7 +2,8 @@
 
 Invariants: a record holds no behaviour and no clock; every field that a file shows has the name it
 has there (formats.md of HALT-04 plus ours); a :class:`State` is a function of a journal prefix and
-of nothing else.
+of nothing else. Records are trees and never part of a cycle, so those that a state holds many of
+are kept from the garbage collector (``gc=False``): opening a large task would wait for it.
 """
 
 import re
@@ -10,6 +11,10 @@ from hashlib import sha256
 from typing import Any, Final, Literal, get_args
 
 import msgspec
+
+from perdure.core.observed import Observed
+from perdure.core.people import Approval, Contact, Directive, Failure, Gate, Question, Steering
+from perdure.core.record import Record
 
 NodeState = Literal[
     "PENDING", "READY", "RUNNING", "VERIFYING", "BLOCKED", "DONE", "RETRYABLE", "QUARANTINED",
@@ -45,6 +50,10 @@ AT_WORK_STATES: Final = frozenset({"RUNNING", "VERIFYING"})
 """An attempt is under way: what lies in the node's scope is its own."""
 AMENDABLE_STATES: Final = frozenset({"PENDING", "READY", "RETRYABLE", "BLOCKED"})
 """Neither at work nor closed: the spec may change (TG-1)."""
+DIRECTED: Final = "directed"
+"""In the ``after`` of an amendment: one instruction more that the node follows."""
+AMENDABLE_FIELDS: Final = ("title", "priority", "verification_level", "resume_policy", "effect")
+"""Fields of a node that an amendment may set besides its spec, its deps and its directives."""
 MECHANICAL_LEVELS: Final = frozenset({"V0", "V1"})
 """What the runtime's own checks can give; more takes an auditor or a person."""
 
@@ -65,18 +74,7 @@ frontier_snapshot_max: Final = 40
 nodes_max: Final = 1_000_000
 
 
-class Record:
-    """Lets a typed record be read like the JSON it is written as: ``record["field"]``."""
-
-    __slots__ = ()
-
-    def __getitem__(self, key: str) -> Any:
-        if key in self.__struct_fields__:  # type: ignore[attr-defined]
-            return getattr(self, key)
-        raise KeyError(key)
-
-
-class Criterion(Record, msgspec.Struct, frozen=True, omit_defaults=True):
+class Criterion(Record, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One acceptance check: a method of protocol section 5 and its parameters."""
 
     check: CheckMethod
@@ -84,7 +82,7 @@ class Criterion(Record, msgspec.Struct, frozen=True, omit_defaults=True):
     level: VerificationLevel = "V1"
 
 
-class Budget(Record, msgspec.Struct, frozen=True, omit_defaults=True):
+class Budget(Record, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What one attempt may use; None means no limit."""
 
     max_wall_s: float | None = None
@@ -93,7 +91,7 @@ class Budget(Record, msgspec.Struct, frozen=True, omit_defaults=True):
     max_tokens: int | None = None
 
 
-class MapSpec(Record, msgspec.Struct, frozen=True, omit_defaults=True):
+class MapSpec(Record, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What a batch node does: one command for each of many items, its units.
 
     The items come from exactly one of ``items``, ``glob`` and ``list``.
@@ -118,7 +116,7 @@ class MapSpec(Record, msgspec.Struct, frozen=True, omit_defaults=True):
     """Of one attempt at one unit; None: no limit."""
 
 
-class Spec(Record, msgspec.Struct, frozen=True, omit_defaults=True):
+class Spec(Record, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What "done" means for a node; changed only by an AMENDMENT (TG-1)."""
 
     goal: str = ""
@@ -138,9 +136,10 @@ class Spec(Record, msgspec.Struct, frozen=True, omit_defaults=True):
     cost: float = 1.0
     """Estimated cost in any unit; orders the frontier, nothing else."""
     draft: bool = False
+    gates: tuple[Gate, ...] = ()
 
 
-class Integrity(Record, msgspec.Struct, frozen=True, omit_defaults=True):
+class Integrity(Record, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The identity of an artifact's bytes."""
 
     algo: Literal["sha256", "size+mtime", "git"]
@@ -152,7 +151,7 @@ class Integrity(Record, msgspec.Struct, frozen=True, omit_defaults=True):
     weak: bool = False
 
 
-class Artifact(Record, msgspec.Struct, frozen=True):
+class Artifact(Record, msgspec.Struct, frozen=True, gc=False):
     """One registered file, commit or receipt (AR-1)."""
 
     path: str
@@ -169,7 +168,7 @@ class Artifact(Record, msgspec.Struct, frozen=True):
     """For ``git:SHA``: the repository, relative to the workspace."""
 
 
-class Executor(Record, msgspec.Struct, frozen=True, omit_defaults=True):
+class Executor(Record, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Who works under a contract, and how to tell whether they still live."""
 
     actor: str
@@ -180,7 +179,7 @@ class Executor(Record, msgspec.Struct, frozen=True, omit_defaults=True):
     started: float = 0.0
 
 
-class ActiveContract(Record, msgspec.Struct, omit_defaults=True):
+class ActiveContract(Record, msgspec.Struct, omit_defaults=True, gc=False):
     """The part of an issued contract that the runtime needs while it is in force."""
 
     invocation_id: str
@@ -194,7 +193,7 @@ class ActiveContract(Record, msgspec.Struct, omit_defaults=True):
     last_beat_at: float | None = None
 
 
-class Node(Record, msgspec.Struct, omit_defaults=True):
+class Node(Record, msgspec.Struct, omit_defaults=True, gc=False):
     """One unit of work as the journal left it."""
 
     node_id: str
@@ -226,30 +225,34 @@ class Node(Record, msgspec.Struct, omit_defaults=True):
     """While BLOCKED: reason and wake."""
     invocation: str | None = None
     """The newest contract issued; in force (in ``State.contracts``) only while RUNNING."""
+    worker: str = ""
+    """The executor of that contract, as ``role:name``; empty where the coordinator has it run."""
     contract_sha256: str = ""
     """Of a batch node's newest contract: its verdict rests on what that says of the units."""
     state_ref: str | None = None
     """``J-n`` of the event that made it so."""
     successors: tuple[str, ...] = ()
     receipt: str | None = None
-
-
-class Question(Record, msgspec.Struct, omit_defaults=True):
-    """Something only a person can settle; journaled before anything waits for it."""
-
-    question_id: str
-    text: str
-    node: str | None
-    asked_ref: str
-    options: tuple[str, ...] = ()
-    default: str = ""
-
-
-class Steering(Record, msgspec.Struct, frozen=True):
-    """An instruction that was logged: where, and enough to tell it from another one."""
-
-    ref: str
-    digest: str
+    approvals: dict[str, Approval] = {}
+    """Gate id to the newest consent; whether it still holds is for the gate to say."""
+    rejected: dict[str, str] = {}
+    """Gate id to the content that a person refused; that content is not asked about again."""
+    rounds: dict[str, int] = {}
+    """Gate id to its revise and reject answers so far."""
+    directives: tuple[str, ...] = ()
+    """Instructions beyond the spec that every contract carries (S3)."""
+    steered: tuple[str, ...] = ()
+    """Steering ids that no contract has carried yet."""
+    plan: str = ""
+    """``FIELD:DIGEST`` words of the task file's entry that it was last brought in line with."""
+    failures: tuple[Failure, ...] = ()
+    """The newest failed attempts, at most ``failures_kept_max``."""
+    checks_failed: int = 0
+    """Verdicts against it, over all attempts (GE-4)."""
+    questions_asked: int = 0
+    """Questions that work on it had to put to a person (GE-4)."""
+    replans: int = 0
+    """Times it was replanned, or took the place of one that was (GE-4)."""
 
 
 class Policies(Record, msgspec.Struct, frozen=True):
@@ -260,6 +263,21 @@ class Policies(Record, msgspec.Struct, frozen=True):
     heartbeat_s: float = 300.0
     lease_ttl_s: float = 60.0
     check_timeout_s: float = 300.0
+    idle_after_s: float = 1_200.0
+    """Silence of progress signals after which progress counts as stale."""
+    nudge_after_s: float = 1_800.0
+    """Silence of progress signals after which the owner is nudged."""
+    renotify_s: float = 1_800.0
+    """Between two messages about the same thing."""
+    nudges_max: int = 2
+    """Nudges before the owner is asked to reconcile."""
+    retries_max: int = 2
+    """Observed retries of a retry-first failure before it escalates."""
+    revise_max: int = 3
+    """Revise rounds of one gate before it escalates (VR-3)."""
+    goal_amendments_max: int = 3
+    """Changes of the goal within ``goal_window_s`` before it escalates (GE-3)."""
+    goal_window_s: float = 86_400.0
 
 
 class State(Record, msgspec.Struct):
@@ -284,9 +302,22 @@ class State(Record, msgspec.Struct):
     artifacts: dict[str, Artifact] = {}
     contracts: dict[str, ActiveContract] = {}
     questions: dict[str, Question] = {}
+    closed_questions: dict[str, str] = {}
+    """Question id to the ``J-n`` that settled it, oldest first."""
     steering: dict[str, Steering] = {}
+    directives: tuple[Directive, ...] = ()
+    """Untargeted instructions, for nodes that are added later."""
+    last_contact: Contact | None = None
+    """Whoever said something after this was not heard (ST-2)."""
+    delegation: dict[str, str] = {}
+    """Effect class to a rung of the delegation ladder; what is absent has its default."""
+    policy_reasons: dict[str, dict[str, Any]] = {}
+    """Policy that was changed since the task began: value, reason, window, ref."""
     decisions: int = 0
     goal_amendments: int = 0
+    goal_amended_at: tuple[float, ...] = ()
+    """When the goal was changed, newest last, at most 16."""
+    observed: Observed = msgspec.field(default_factory=Observed)
     next_hint: str = ""
     terminal: bool = False
     outcome: str = ""

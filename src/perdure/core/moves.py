@@ -46,7 +46,8 @@ def fill_payload(
         payload.setdefault("report", evidence[0] if evidence else "claim")
     elif edge.id == "N07":
         payload.setdefault("attempt", node.attempts + 1)
-        payload.pop("interruption", None)  # not the caller's to say: it would be no strike
+        for name in ("interruption", "round"):  # not the caller's to say: it would be no strike
+            payload.pop(name, None)
     elif edge.id == "N09" and evidence:
         payload.setdefault("wake_evidence", evidence[0])
     elif edge.id == "N12" and evidence:
@@ -81,9 +82,9 @@ def refused(node: Node, edge: Edge, refusal: str) -> TransitionError:
 
 _FIXES: Final = {
     "N01": "Finish what it depends on; `perdure ready` lists what may start now.",
-    "N02": "`perdure ready` lists what may start now.",
-    "N09": "Answer with `perdure retry NODE --reason WHY`, or with `perdure receipt NODE` for an"
-    " effect that has happened.",
+    "N02": "`perdure ready` lists what may start now, `perdure inbox` what waits for a person.",
+    "N09": "Answer what it waits for (`perdure inbox` lists it), or free it with `perdure retry"
+    " NODE --reason WHY`.",
     "N12": "Amend its spec, or change the method with `perdure retry NODE --method NAME`.",
     "N11": "Change the method with `perdure retry NODE --method NAME`, or ask.",
 }

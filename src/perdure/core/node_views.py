@@ -11,13 +11,20 @@ from perdure.core.batch import criteria_of
 from perdure.core.criteria import render_criterion
 from perdure.core.fold import Replica
 from perdure.core.frontier import frontier
+from perdure.core.gates import approval_of, gates_of, open_question_of, refused_as_it_is
+from perdure.core.inbox import shown_time
 from perdure.core.lookup import contract_of
 from perdure.core.machine import edges_from, open_deps, open_nodes, unreplaced
 from perdure.core.model import Node, State
+from perdure.core.observed import Block, Download, ExternalJob, StepObserved
+from perdure.core.people import Gate, Question
+from perdure.core.settling import commands_for
 from perdure.core.views import Data, cut, items_max, stuck
 
 brief_chars_max: Final = 1_200
 """Text of a spec that ``next`` shows."""
+directive_chars_max: Final = 200
+"""Text of an instruction that ``next`` shows."""
 
 
 def next_step(replica: Replica) -> Data:
@@ -41,6 +48,7 @@ def next_step(replica: Replica) -> Data:
         "scope": f"artifacts/{node.node_id}/",
         "outputs": None if outputs is None else list(outputs[:items_max]),
         "accept": [cut(render_criterion(item)) for item in criteria_of(node)[:items_max]],
+        "directives": [cut(said, directive_chars_max) for said in node.directives[-items_max:]],
         "inputs": [
             state.artifacts[name].path
             for dep in node.deps[:items_max]
@@ -82,8 +90,16 @@ def show(replica: Replica, name: str) -> Data:
         return {"type": "artifact", "id": name, **msgspec.to_builtins(artifact)}
     question = state.questions.get(name)
     if question is not None:
-        return {"type": "question", **msgspec.to_builtins(question)}
+        return {"type": "question", **_question(state, question)}
     return {"type": "contract", **msgspec.to_builtins(state.contracts[name])}
+
+
+def _question(state: State, question: Question) -> Data:
+    data: Data = msgspec.to_builtins(question)
+    for name in ("asked_at", "expires_at"):
+        if data.get(name) is not None:
+            data[name] = shown_time(data[name])
+    return {**data, "commands": commands_for(state, question)}
 
 
 def _node(replica: Replica, node: Node) -> Data:
@@ -94,6 +110,48 @@ def _node(replica: Replica, node: Node) -> Data:
     data["dependents"] = list(replica.dependents.get(node.node_id, ()))
     data["can_go_to"] = sorted({edge.target for edge in edges_from(node.state)})
     data["files"] = {name: state.artifacts[name].path for name in node.artifacts}
+    data["gates"] = {
+        gate.gate_id: gate_standing(state, node, gate) for gate in gates_of(state, node)
+    }
+    data["observed"] = _observed(state, node.node_id)
     contract = contract_of(state, node)
     data["contract"] = None if contract is None else msgspec.to_builtins(contract)
     return data
+
+
+def _observed(state: State, node_id: str) -> Data:
+    """What was last seen of a node, and of what is done for it elsewhere; empty when nothing."""
+    observed = state.observed
+    step, block = observed.steps.get(node_id), observed.blocks.get(node_id)
+    data: Data = {}
+    if step is not None:
+        data = {"state": step.state, **_timed(step)}
+    if block is not None:
+        data["block"] = _timed(block)
+    for name, found in (("external", observed.external), ("downloads", observed.downloads)):
+        mine = {key: _timed(seen) for key, seen in found.items() if seen.node == node_id}
+        if mine:
+            data[name] = mine
+    return data
+
+
+_MOMENTS: Final = ("at", "changed_at", "completed_at", "progress_at")
+
+
+def _timed(seen: StepObserved | Block | ExternalJob | Download) -> Data:
+    """An observation with its times as the journal writes them."""
+    data: Data = msgspec.to_builtins(seen)
+    return data | {name: shown_time(data[name]) for name in _MOMENTS if name in data}
+
+
+def gate_standing(state: State, node: Node, gate: Gate) -> str:
+    """How a gate stands as far as the record tells; what is on disk is read when it matters."""
+    approval = approval_of(state, node, gate, None)
+    question = open_question_of(state, node, gate.gate_id)
+    if question is not None:
+        stands = f"asked, as {question.question_id}"
+    elif approval is not None:
+        stands = f"approved by {approval.by} in {approval.ref}"
+    else:
+        stands = "refused" if refused_as_it_is(state, node, gate) else "not asked yet"
+    return f"before {'RUNNING' if gate.blocks == 'start' else 'DONE'}: {stands}"

@@ -17,6 +17,7 @@ from perdure.core.fold import Replica
 from perdure.core.frontier import frontier
 from perdure.core.machine import count_states, open_nodes
 from perdure.core.model import Node, State, frontier_snapshot_max
+from perdure.core.policies import policy_table
 
 _SUM_KEY: Final = b',"sum":"'
 _SUM_TAIL_BYTES: Final = 27  # ,"sum":"0123456789abcdef"}\n
@@ -108,9 +109,21 @@ def graph_view(state: State) -> dict[str, Any]:
 def _node_view(node: Node) -> dict[str, Any]:
     view = msgspec.structs.asdict(node)
     view["spec"] = msgspec.structs.asdict(node.spec)
-    if node.spec.map is None:  # only batch nodes have these, and older views are still whole
-        del view["contract_sha256"], view["spec"]["map"]
+    for name in _RARE:
+        if not view[name]:
+            del view[name]
+    for name in _RARE_IN_SPEC:
+        if not view["spec"][name]:
+            del view["spec"][name]
     return view
+
+
+_RARE: Final = (
+    "contract_sha256", "worker", "approvals", "rejected", "rounds", "directives", "steered",
+    "plan", "failures", "checks_failed", "questions_asked", "replans",
+)  # fmt: skip
+_RARE_IN_SPEC: Final = ("map", "gates")
+"""What most nodes do not have: left out there, and views without it are still whole."""
 
 
 def registry_view(state: State) -> dict[str, Any]:
@@ -144,7 +157,7 @@ def checkpoint_view(replica: Replica) -> dict[str, Any]:
         },
         "budgets": {},
         "modes": {"dispatch_mode": "A", "first_death_rate_window": []},
-        "policy_params": state.policies,
+        "policy_params": policy_table(state),
         "next_hint": state.next_hint[:500],
         "terminal": state.terminal,
     }

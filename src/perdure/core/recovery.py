@@ -7,7 +7,6 @@ repairs are ordinary events by legal edges, all in one commit.
 """
 
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Final, Literal, NamedTuple
 
 from perdure.core import commands as c
@@ -15,16 +14,21 @@ from perdure.core.decide_artifact import quarantine
 from perdure.core.decide_ending import decide_fail
 from perdure.core.events import Draft
 from perdure.core.fold import Replica
+from perdure.core.late import LateModule
 from perdure.core.machine import RC1, open_nodes, task_edge
 from perdure.core.model import NODE_STATES, Node, State
 from perdure.core.moves import task_move, transition
+from perdure.core.on_disk import Files, Fragment, register_fragment
 
 Repair = Literal["keep", "interrupt", "hold_effect", "verify_again", "reopen", "report"]
 Contract = Literal["live", "dead"]
-Files = Literal["whole", "missing", "changed", "unreadable"]
 
 CONTRACTS: Final[tuple[Contract, ...]] = ("live", "dead")
-FILES: Final[tuple[Files, ...]] = ("whole", "missing", "changed", "unreadable")
+_decide_steering: Final = LateModule("perdure.core.decide_steering")  # of few recoveries
+_rehearsal: Final = LateModule("perdure.core.rehearsal")
+
+steering_events_max: Final = 20_000
+"""Events that a recovery's commit gives to instructions, before the rest have to follow it."""
 
 
 class NodeFacts(NamedTuple):
@@ -91,22 +95,6 @@ def rule_for(state: str, facts: NodeFacts) -> Rule:
     raise AssertionError(f"no recovery rule for {state} with {facts}")
 
 
-class Fragment(NamedTuple):
-    """Bytes that were set aside, to be registered as a quarantined artifact."""
-
-    path: str
-    sha256: str
-    size_bytes: int
-    what: str
-
-
-def name_fragment(offset: int, reason: str, tail: bytes) -> Fragment:
-    """What a torn tail behind ``offset`` is called once set aside: the same tail, the same name."""
-    digest = sha256(tail).hexdigest()
-    path = f"tmp/recovered/journal-tail-{offset}-{digest[:16]}.bin"
-    return Fragment(path, digest, len(tail), f"torn tail ({reason})")
-
-
 class Findings(NamedTuple):
     """Everything R2 saw that may need a repair."""
 
@@ -117,6 +105,8 @@ class Findings(NamedTuple):
     stale_views: tuple[str, ...] = ()
     moves: tuple[c.FileMove, ...] = ()
     """Moves that a commit ordered and that did not happen."""
+    steering: Mapping[str, str] = {}
+    """Instructions on record that nothing has acted on, oldest first: id to its words."""
 
 
 class Plan(NamedTuple):
@@ -164,6 +154,43 @@ def plan_recovery(replica: Replica, findings: Findings, context: c.Context) -> P
     return Plan(tuple(drafts), tuple(moves), tuple(found), tuple(repaired), tuple(suspects))
 
 
+def entry_move(plan: Plan, before: State, *, steered: bool = False) -> tuple[Draft, ...]:
+    """The task's move into RECOVERING, which comes before every repair; none where it is there.
+
+    ``steered``: whether there are instructions to propagate besides the plan's repairs.
+    """
+    if before.fsm_task == "SUSPENDED" or (
+        before.fsm_task == "EXECUTING" and (plan.drafts or plan.repaired or steered)
+    ):
+        return (task_move(before.task_id, before.fsm_task, "RECOVERING"),)
+    return ()
+
+
+def plan_steering(
+    plan: Plan, planned: Replica, pending: Mapping[str, str], context: c.Context
+) -> Plan:
+    """The plan with S2 to S4 of these instructions behind its repairs (R4).
+
+    ``planned`` is a copy that has the entry and the repairs folded; it is taken along. What a
+    commit cannot hold any more stays pending: it is propagated right behind the recovery.
+    """
+    drafts, moves = list(plan.drafts), list(plan.moves)
+    found, repaired = list(plan.found), list(plan.repaired)
+    for steering_id, words in pending.items():
+        if len(drafts) > steering_events_max:
+            break
+        steering = planned.state.steering[steering_id]
+        while not steering.acknowledged and len(drafts) <= steering_events_max:
+            command = c.PropagateSteering(steering_id, words)
+            decision = _decide_steering.decide_propagate(planned, command, context)
+            _rehearsal.apply_drafts(planned, decision.drafts, context)
+            drafts += decision.drafts
+            moves += decision.moves
+        found.append(f"steering {steering_id} was logged ({steering.ref}) and not propagated")
+        repaired.append(f"steering {steering_id}: propagated, read as {steering.reading}")
+    return Plan(tuple(drafts), tuple(moves), tuple(found), tuple(repaired), plan.suspects)
+
+
 def finish_plan(plan: Plan, before: State, planned: Replica) -> tuple[Draft, ...]:
     """R7: the task's own moves and the recovery NOTE, in front of and behind the repairs.
 
@@ -174,11 +201,7 @@ def finish_plan(plan: Plan, before: State, planned: Replica) -> tuple[Draft, ...
     )
     waiting = before.fsm_task in ("RECOVERING", "SUSPENDED")
     drafts = list(plan.drafts)
-    moves: list[Draft] = []
-    if interrupted and before.fsm_task == "EXECUTING":
-        moves.append(task_move(before.task_id, "EXECUTING", "RECOVERING"))
-    elif before.fsm_task == "SUSPENDED":
-        moves.append(task_move(before.task_id, "SUSPENDED", "RECOVERING"))
+    moves = entry_move(plan, before)
     note: list[Draft] = []
     # Suspects alone are told to whoever opens, each time anew, and not journaled each time.
     if plan.repaired or (drafts and len(plan.found) > 1):
@@ -191,9 +214,10 @@ def finish_plan(plan: Plan, before: State, planned: Replica) -> tuple[Draft, ...
         note.append(Draft("NOTE", "task", before.task_id, payload))
     target = _resting_place(planned)
     after = []
-    if (interrupted or waiting) and target:
+    halted = any(draft.payload.get("to") == "SUSPENDED" for draft in drafts)
+    if (interrupted or waiting) and target and not halted:
         after.append(task_move(before.task_id, "RECOVERING", target))
-    elif before.fsm_task == "FINAL_AUDIT" and open_nodes(planned.state):
+    elif planned.state.fsm_task == "FINAL_AUDIT" and open_nodes(planned.state):
         after.append(task_move(before.task_id, "FINAL_AUDIT", "DECOMPOSING"))
     return (*moves, *drafts, *note, *after)
 
@@ -274,25 +298,3 @@ def _reopen(replica: Replica, node: Node, facts: NodeFacts, context: c.Context) 
 
 _REPAIRS: Final = {"interrupt": _interrupt, "hold_effect": _interrupt, "reopen": _reopen}
 """An interrupted attempt whose effect is open is held by the decision itself (C-S3)."""
-
-
-def register_fragment(fragment: Fragment) -> Draft:
-    """The event that keeps a set-aside fragment on record, quarantined."""
-    payload = {
-        "path": fragment.path,
-        "kind": "fragment",
-        "produced_by_node": None,
-        "produced_by_invocation": None,
-        "integrity": {
-            "algo": "sha256",
-            "value": fragment.sha256,
-            "size_bytes": fragment.size_bytes,
-            "checked_at": "",
-        },
-        "status": "quarantined",
-        "what": fragment.what,
-    }
-    # Named like its file, which is unique: the same bytes may be torn off at two places.
-    name = fragment.path.rpartition("/")[2].removesuffix(".bin")
-    artifact_id = f"F-{name.removeprefix('journal-tail-')}"[:64]
-    return Draft("ARTIFACT_REGISTERED", "artifact", artifact_id, payload, (fragment.path,))

@@ -9,10 +9,21 @@ from typing import Any, Final
 
 from perdure.core.fold import Replica
 from perdure.core.frontier import frontier
-from perdure.core.machine import count_states, open_deps, open_question, start_refusal, unreplaced
-from perdure.core.model import CLOSED_STATES
+from perdure.core.gates import approval_of, gates_at, is_overdue, refused_as_it_is
+from perdure.core.late import LateModule
+from perdure.core.machine import (
+    count_states,
+    open_deps,
+    open_question,
+    start_refusal,
+    unreplaced,
+    waits_for_gates_alone,
+)
+from perdure.core.model import CLOSED_STATES, Node, State
 
 Data = dict[str, Any]
+
+_settling: Final = LateModule("perdure.core.settling")
 
 line_chars_max: Final = 160
 items_max: Final = 8
@@ -69,16 +80,52 @@ def held(replica: Replica) -> dict[str, str]:
 
 
 def stuck(replica: Replica) -> list[Data]:
-    """The first few nodes that need somebody, open or dead, and why."""
+    """The first few nodes that need somebody, open or dead, and why.
+
+    Where a question is open ``question`` names it; ``then`` is the command that goes on from there.
+    """
     state = replica.state
-    found = [
-        {"node": name, "state": state.nodes[name].state, "why": cut(why)}
+    found: list[Data] = [
+        {
+            "node": name,
+            "state": state.nodes[name].state,
+            "why": cut(why),
+            **_way_on(state, state.nodes[name]),
+        }
         for name, why in held(replica).items()
     ]
     for name in unreplaced(state):
         why = "quarantined without a successor; what depends on it cannot go on"
         found.append({"node": name, "state": "QUARANTINED", "why": why})
     return found[:items_max]
+
+
+def _way_on(state: State, node: Node) -> Data:
+    name = open_question(state, node.node_id)
+    if name:
+        return {"question": name, "then": _settling.command_for(state, state.questions[name])}
+    if waits_for_gates_alone(state, node) and any(
+        approval_of(state, node, gate, None) is None and not refused_as_it_is(state, node, gate)
+        for gate in gates_at(state, node, "start")
+    ):
+        return {"then": f"perdure start {node.node_id}, which asks"}
+    return {}
+
+
+def open_questions(replica: Replica, now: float, *, limit: int) -> list[Data]:
+    """The open questions in short, oldest first, each with the command that settles it."""
+    state = replica.state
+    return [
+        {
+            "id": question.question_id,
+            "kind": question.kind,
+            "node": question.node,
+            "text": cut(question.text),
+            "overdue": is_overdue(question, now),
+            "then": _settling.command_for(state, question),
+        }
+        for question in list(state.questions.values())[:limit]
+    ]
 
 
 def ready(replica: Replica, *, limit: int, after: str | None) -> Data:

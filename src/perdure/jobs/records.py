@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeGuard
 
 import msgspec
 
-from perdure.core.model import Record
+from perdure.core.record import Record
 
 STATE_VERSION: Final = 1
 name_chars_max: Final = 200

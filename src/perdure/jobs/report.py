@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from perdure.core.model import Record
+from perdure.core.record import Record
 from perdure.core.views import cut
 from perdure.jobs.records import Notice
 

@@ -26,12 +26,25 @@ class Committed(msgspec.Struct, frozen=True):
 class Batch:
     """Commands that are to become one commit."""
 
-    def __init__(self, tip: ChainTip, op: str | None) -> None:
+    def __init__(self, tip: ChainTip, op: str | None, actor: str) -> None:
         self.tip = tip
         self.op = op
+        self.actor = actor
+        self.ts = ""
+        """When its first event was decided, which is the time of all of them: what is folded
+        before the commit must be what a replay folds."""
         self.drafts: list[Draft] = []
         self.events: list[Event] = []
         self.moves: list[FileMove] = []
+
+    def check_actor(self, actor: str) -> None:
+        """Raise UsageError for another actor: the commit has one, whom everything is folded for."""
+        if actor != self.actor:
+            raise UsageError(
+                f"{actor} acts inside a batch of {self.actor}, which is committed under one name.",
+                code="actor_in_batch",
+                fix="Make the call outside the batch, or the whole batch as that actor.",
+            )
 
 
 def check_no_op_in_batch(op: str | None) -> None:

@@ -4,7 +4,12 @@ Job: one function for each call of the table in ``calls``, by the same name. Inv
 names the event that acknowledges it; a refusal has written nothing.
 """
 
+from collections.abc import Sequence
+
 from perdure.core import commands as c
+from perdure.core.authority import check_authority
+from perdure.core.events import Event
+from perdure.core.model import State
 from perdure.runtime.answers import Answer, Args, answer
 from perdure.runtime.engine import Engine
 
@@ -13,11 +18,18 @@ def pause(engine: Engine, args: Args, op: str | None) -> Answer:
     """Suspend the task, or ask the run loop to."""
     reason = str(args.get("reason") or "")
     if engine.on_pause is not None:
+        check_authority(engine.replica.state, c.MoveTask("SUSPENDED"), engine.context())
         return answer(engine.on_pause(reason, op), state="EXECUTING", pausing=True)
     committed = engine.execute(c.MoveTask("SUSPENDED", reason), op=op)
     if not committed.ref:
         return {"committed": None, "repeated": True, "state": engine.replica.state.fsm_task}
-    return answer(committed, state=engine.replica.state.fsm_task)
+    return answer(committed, **tell_pause(engine.replica.state, committed.events))
+
+
+def tell_pause(state: State, events: Sequence[Event]) -> Answer:
+    """Where the task stands that was suspended."""
+    moved = [e for e in events if e.kind == "STATE_TRANSITION" and e.entity.type == "task"]
+    return {"state": state.fsm_task} if moved else {}
 
 
 def note(engine: Engine, args: Args, op: str | None) -> Answer:
@@ -37,16 +49,3 @@ def decide(engine: Engine, args: Args, op: str | None) -> Answer:
     committed = engine.execute(command, op=op)
     made = [event.payload.get("id") for event in committed.events]
     return answer(committed, decision=made[0] if made else None)
-
-
-def steer(engine: Engine, args: Args, op: str | None) -> Answer:
-    """Log an instruction, verbatim (S1)."""
-    command = c.LogSteering(
-        str(args.get("id") or ""),
-        str(args["text"]),
-        str(args.get("source") or ""),
-        str(args.get("received_via") or "command"),
-    )
-    committed = engine.execute(command, op=op)
-    logged = [event.entity.id for event in committed.events]
-    return answer(committed, steering=logged[0] if logged else args.get("id"))

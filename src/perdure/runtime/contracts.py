@@ -8,16 +8,21 @@ executor needs and the only place it may write; one that nothing cites is harmle
 import posixpath
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from perdure.core.batch import criteria_of
 from perdure.core.codec import timestamp, to_json
 from perdure.core.commands import IssuedContract
+from perdure.core.grants import grants_of
 from perdure.core.model import Executor, Node, contract_bytes_max
+from perdure.core.views import cut
 from perdure.errors import RefusedError
 from perdure.runtime.engine import Engine
+
+task_goal_chars_max: Final = 8_000
+"""Of the task's goal, in a contract."""
 
 
 class Units(NamedTuple):
@@ -91,7 +96,11 @@ def _work_order(
     ]
     return {
         "invocation_id": invocation_id,
-        "parent": {"task_id": state.task_id, "node_id": node.node_id},
+        "parent": {
+            "task_id": state.task_id,
+            "node_id": node.node_id,
+            "goal": cut(state.goal_statement, task_goal_chars_max),
+        },
         "title": node.title,
         "goal": spec.goal or node.title,
         "run": spec.run,
@@ -110,9 +119,10 @@ def _work_order(
             "Needing more authority than this grants means asking, not taking.",
             *_effect_constraints(node),
             *spec.constraints,
+            *node.directives,
         ],
         "budget": budget,
-        "authority_grants": [f"write:{scope}/*", "write:tmp/*"],
+        "authority_grants": grants_of(node),
         "effect": node.effect,
         "reporting": {
             "heartbeat_min_interval_min": state.policies.heartbeat_s / 60,
@@ -132,12 +142,13 @@ def _effect_constraints(node: Node) -> list[str]:
     return ["Record a RECEIPT right after the external effect, before anything else."]
 
 
-def environment_for(engine: Engine, node: Node) -> dict[str, str]:
+def environment_for(engine: Engine, node: Node, *, actor: str = "") -> dict[str, str]:
     """What a node's command and its check scripts find in their environment.
 
     ``PERDURE_WORKSPACE``, ``PERDURE_SCOPE``, ``PERDURE_CONTRACT`` and ``PERDURE_TASK_DIR`` (the
     directory of the task file) are absolute; ``PERDURE_RECEIPT`` is not empty when an external
-    effect has happened and must not be repeated; ``env`` of the spec comes last.
+    effect has happened and must not be repeated; ``PERDURE_ACTOR`` is who it is in what it asks of
+    perdure: ``actor``, else the executor of its contract; ``env`` of the spec comes last.
     """
     layout, state = engine.layout, engine.replica.state
     invocation = node.invocation or ""
@@ -149,6 +160,7 @@ def environment_for(engine: Engine, node: Node) -> dict[str, str]:
         "PERDURE_NODE": node.node_id,
         "PERDURE_SCOPE": layout.node_scope(node.node_id),
         "PERDURE_INVOCATION": invocation,
+        "PERDURE_ACTOR": actor or (f"executor:{invocation}" if invocation else ""),
         "PERDURE_CONTRACT": layout.contract(invocation) if invocation else "",
         "PERDURE_RECEIPT": node.receipt or "",
         "PERDURE_TASK_DIR": posixpath.normpath(posixpath.join(layout.root, task_dir or ".")),

@@ -17,7 +17,7 @@ from perdure.core.commands import Command, Context, FileMove
 from perdure.core.decide import decide
 from perdure.core.events import Draft, Event
 from perdure.core.model import Policies
-from perdure.core.recovery import Fragment, name_fragment, register_fragment
+from perdure.core.on_disk import Fragment, name_fragment, register_fragment
 from perdure.errors import HaltError, RefusedError, StorageError, invariant
 from perdure.ports import FileLock
 from perdure.runtime.batching import Batch, Committed, check_no_op_in_batch, check_size
@@ -77,20 +77,21 @@ class Engine(Reader):
         self.fragments: list[Fragment] = []
         """Bytes set aside by this engine that no event names yet."""
         self.ingest: Callable[[Engine], object] | None = None
-        """Takes the drop box in: called under the lock before a coordinator's commit, but not again
+        """Takes in what was left for the task: called under the lock before a commit, but not again
         within ``ingest_interval_s``, and by every tick."""
         self.on_pause: Callable[[str, str | None], Committed] | None = None
         """Set by a run loop, which has to come to a commit boundary before it can pause."""
         self.spool_stamp: Stamp | None = None
+        self.taken_stamp: Stamp | None = None
+        self.stays_in_box: set[str] = set()
+        """Names in the drop box that are settled and cannot be removed."""
         self._lock: FileLock | None = None
         self._depth = 0
         self._batch: Batch | None = None
         self._broken: HaltError | None = None
         self._closed = False
         self._wrote = False
-        self._renew_at = 0.0
-        self._ingest_at = 0.0
-        self._entered_at = 0.0
+        self._renew_at = self._ingest_at = self._entered_at = 0.0
 
     def refresh(self) -> None:
         """Catch up with what others have committed; a batch under way stays as it is."""
@@ -135,13 +136,14 @@ class Engine(Reader):
         return Context(self.world.clock.now(), self.actor)
 
     def _execute_in_batch(self, batch: Batch, command: Command) -> Committed:
+        batch.check_actor(self.actor)
         decision = decide(self.replica, command, self.context())
         if not decision.drafts:
             said = tuple(event for event in batch.events if event.ref == decision.answer)
             return Committed(decision.answer, said, True)
-        now = timestamp(self.world.clock.now())
+        batch.ts = batch.ts or timestamp(self.world.clock.now())
         commit = encode_commit(
-            batch.tip, decision.drafts, ts=now, actor=self.actor, epoch=self.epoch, op=batch.op
+            batch.tip, decision.drafts, ts=batch.ts, actor=self.actor, epoch=self.epoch, op=batch.op
         )
         batch.tip = commit.tip
         batch.drafts += decision.drafts
@@ -162,15 +164,13 @@ class Engine(Reader):
                 check_no_op_in_batch(op)
                 yield
                 return
-            batch = self._batch = Batch(self.journal.tip, op)
+            batch = self._batch = Batch(self.journal.tip, op, self.actor)
             try:
                 yield
                 self._batch = None
                 if batch.drafts:
-                    events = self._append(batch.drafts, op)
-                    # Folded already, but for the time, which is that of the commit, and for
-                    # what the commit holds besides.
-                    self.replica.state.updated_at = events[-1].ts
+                    events = self._append(batch.drafts, op, batch.ts)
+                    # Folded already, but for what the commit holds besides.
                     self.replica.apply_all(events[len(batch.drafts) :])
             except BaseException:
                 self._batch = None
@@ -197,14 +197,14 @@ class Engine(Reader):
         self.replica.apply_all(events)
         return events[: len(drafts)]
 
-    def _append(self, drafts: Sequence[Draft], op: str | None) -> tuple[Event, ...]:
+    def _append(self, drafts: Sequence[Draft], op: str | None, ts: str = "") -> tuple[Event, ...]:
         """Commit the drafts, and in the same commit what was set aside and not yet recorded."""
         self._check_usable()
         fragments = self.fragments
         commit = encode_commit(
             self.journal.tip,
             [*drafts, *map(register_fragment, fragments)] if fragments else drafts,
-            ts=timestamp(self.world.clock.now()),
+            ts=ts or timestamp(self.world.clock.now()),
             actor=self.actor,
             epoch=self.epoch,
             op=op,
@@ -281,7 +281,7 @@ class Engine(Reader):
         if torn is not None:
             self.set_aside(*torn)
         self.journal.write_again()
-        if now >= self._ingest_at and self.lease is not None and self.ingest is not None:
+        if now >= self._ingest_at and self.ingest is not None:
             self._ingest_at = now + ingest_interval_s
             self.ingest(self)
 

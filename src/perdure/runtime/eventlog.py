@@ -16,12 +16,13 @@ tail_block_bytes: Final = 64 << 10
 
 def tail_events(disk: Disk, path: str, tip: ChainTip, count: int) -> list[Event]:
     """The last ``count`` events before ``tip``, read from the end of the file backwards."""
-    data, start = b"", tip.offset
-    while start > 0 and data.count(b"\n") <= count:
+    blocks, ends, start = list[bytes](), 0, tip.offset
+    while start > 0 and ends <= count:
         step = min(tail_block_bytes, start)
         start -= step
-        data = disk.read(path, start, step) + data
-    lines = [line for line in data.split(b"\n") if line.strip()]
+        blocks.append(disk.read(path, start, step))
+        ends += blocks[-1].count(b"\n")
+    lines = [line for line in b"".join(reversed(blocks)).split(b"\n") if line.strip()]
     return [decode_line(line) for line in lines[-count:]] if count > 0 else []
 
 

@@ -1,8 +1,9 @@
 """Evidence: what the runtime itself finds on disk for a node, and the verdict it gives.
 
 Job: register files by reading them back, resolve the refs that callers cite, and verify a node
-(V0, V1). Invariants: a registration follows the sync of the file's bytes and name (AR-1); a
-verdict rests only on bytes read in that call; a claim adds nothing to it (AX-3).
+(V0, V1; V3 by what a person has approved). Invariants: a registration follows the sync of the
+file's bytes and name (AR-1); a verdict rests only on bytes read in that call; a claim adds nothing
+to it (AX-3).
 """
 
 import contextlib
@@ -16,15 +17,17 @@ import msgspec
 from perdure.core.batch import criteria_of
 from perdure.core.codec import timestamp
 from perdure.core.commands import FileMove, RegisterArtifact, Verdict
-from perdure.core.decide_ending import check_receipt
-from perdure.core.model import AT_WORK_STATES, MECHANICAL_LEVELS, Integrity, Node, text_digest
+from perdure.core.effects import check_receipt
+from perdure.core.gates import approval_of, judgements
+from perdure.core.model import AT_WORK_STATES, Integrity, Node, State, text_digest
 from perdure.errors import EvidenceError, PathError, RefusedError, StorageError
 from perdure.runtime.contracts import environment_for
 from perdure.runtime.engine import Engine
+from perdure.runtime.gates import contents_of
 from perdure.runtime.git import find_commit
 from perdure.runtime.integrity import judge_artifact
 from perdure.runtime.probe import CitedContract, hash_file
-from perdure.runtime.verify import run_checks
+from perdure.runtime.verify import judgement_item, run_checks
 from perdure.storage.workspace import normal_path, reserved_reason, resolve_inside
 
 _JOURNAL_REF: Final = re.compile(r"J-(\d+)\Z")
@@ -176,13 +179,13 @@ def verify_node(engine: Engine, node: Node) -> Verdict:
     Changes nothing. Raises EvidenceError where there is nothing to verify (PD-J1), RefusedError
     where the spec asks for a level that the runtime cannot give (VR-0).
     """
-    if node.verification_level not in MECHANICAL_LEVELS:
+    if node.verification_level == "V2":
         raise RefusedError(
-            f"{node.node_id} asks for {node.verification_level}, and the runtime's own check is"
-            " V1: a verdict short of the spec's minimum is not a pass.",
+            f"{node.node_id} asks for V2, and the runtime's own check is V1: a verdict short of the"
+            " spec's minimum is not a pass.",
             code="verification_level",
             rule="VR-1",
-            fix="Let an auditor or a person judge it, or have the sponsor lower the level.",
+            fix="Let an auditor judge it, or have the sponsor lower the level.",
         )
     check_receipt(node)
     names = _current(engine, node)
@@ -198,21 +201,58 @@ def verify_node(engine: Engine, node: Node) -> Verdict:
     judged: Sequence[dict[str, Any]] = ()
     if criteria_of(node):
         judged = _run_criteria(engine, node)
-    elif node.spec.outputs == ():
+    elif node.spec.outputs == () and not judgements(node):
         raise EvidenceError(
             f"{node.node_id} has neither outputs nor checks, so nothing can show that it is done.",
             fix="Give it an output or an acceptance check, in the task file or by amend_node.",
         )
     # The files last: a check script may have changed them.
     items = [*(_item_for(engine, name) for name in names), *judged]
-    failed = [item for item in items if not item["passed"]]
-    return Verdict(
-        passed=not failed,
-        verifier="verifier:v1" if node.verification_level == "V1" else engine.actor,
-        level=node.verification_level,
+    artifacts = engine.replica.state.artifacts
+    read = {artifacts[name].path: artifacts[name].integrity.value for name in names}
+    verdict = Verdict(
+        passed=False,
+        verifier=engine.actor if node.verification_level == "V0" else "verifier:v1",
+        level="V0" if node.verification_level == "V0" else "V1",
         checks=tuple(items),
-        artifacts={name: engine.replica.state.artifacts[name].integrity.value for name in names},
+        artifacts={name: artifacts[name].integrity.value for name in names},
+        contents=contents_of(engine, node, "done", read),
+    )
+    return add_judgements(engine.replica.state, node, verdict)
+
+
+def is_overtaken(engine: Engine, verdict: Verdict, since: int) -> bool:
+    """Whether a verdict is of checks that somebody may have ended from outside.
+
+    A coordinator that opens the task ends what it finds running of its commands, and a check script
+    looks like one. ``since`` is ``engine.takeovers()`` as it was when the checks began.
+    """
+    return not verdict.passed and engine.takeovers() != since
+
+
+def add_judgements(state: State, node: Node, verdict: Verdict) -> Verdict:
+    """The verdict with what people have said of exactly the content that it rests on (V3).
+
+    A judgement that is still to come fails nothing: the gate that it is holds the node (N06), and
+    the level of the verdict stays what the runtime's own checks give.
+    """
+    items = [item for item in verdict.checks if item["check"] != "human"]
+    judges: list[str] = []
+    for criterion, gate in judgements(node):
+        files = verdict.contents.get(gate.gate_id, {})
+        approval = approval_of(state, node, gate, files)
+        items.append(judgement_item(criterion, gate, approval, files))
+        judges += [approval.by] if approval is not None else []
+    failed = [item for item in items if not item["passed"] and not item.get("pending")]
+    judged = {}
+    if node.verification_level == "V3" and not any(item.get("pending") for item in items):
+        judged = {"level": "V3", "verifier": ", ".join(dict.fromkeys(judges))}
+    return msgspec.structs.replace(
+        verdict,
+        passed=not failed,
+        checks=tuple(items),
         diagnosis="; ".join(f"{item['check']}: {item['detail']}" for item in failed)[:2_000],
+        **judged,
     )
 
 
@@ -246,8 +286,8 @@ def _run_criteria(engine: Engine, node: Node) -> Sequence[dict[str, Any]]:
         engine.disk,
         engine.layout.root,
         node.node_id,
-        criteria_of(node),
-        environment=environment_for(engine, node),
+        [criterion for criterion in criteria_of(node) if criterion.check != "human"],
+        environment=environment_for(engine, node, actor="verifier:v1"),
         timeout_s=engine.replica.state.policies.check_timeout_s,
         contract=_contract_of_units(node),
     )

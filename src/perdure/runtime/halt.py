@@ -26,7 +26,7 @@ from perdure.runtime.evidence import read_back, read_commit
 from perdure.runtime.opening import open_for_work
 from perdure.runtime.recover import Recovered
 from perdure.runtime.specs import make_spec
-from perdure.runtime.task_view import TaskView
+from perdure.runtime.task_plan import TaskPlan
 from perdure.runtime.world import World, real_world
 
 _NODE_FIELDS: Final = frozenset(
@@ -39,7 +39,7 @@ def _names(given: str | Iterable[str] | None) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given or ())
 
 
-class HaltRuntime(TaskView):
+class HaltRuntime(TaskPlan):
     """The coordinator of one task, for as long as the object lives.
 
     Opening takes the lease first, then recovers (R0 to R7): whatever a crash left is repaired
@@ -62,6 +62,7 @@ class HaltRuntime(TaskView):
         people: Mapping[str, Any] | None = None,
         standing_authorities: Iterable[str] = (),
         source: Mapping[str, Any] | None = None,
+        delegation: Mapping[str, str] | None = None,
         world: World | None = None,
         take_over_sessions: bool = True,
     ) -> None:
@@ -77,6 +78,7 @@ class HaltRuntime(TaskView):
                 dict(people or {}),
                 tuple(standing_authorities),
                 dict(source or {}),
+                dict(delegation or {}),
             )
         engine = Engine(os.path.abspath(os.fspath(workspace)), world or real_world(), actor)
         self.recovered: Recovered = open_for_work(
@@ -86,8 +88,8 @@ class HaltRuntime(TaskView):
 
     def _bind(self, engine: Engine) -> None:
         self.engine = engine
+        engine.ingest = ingest
         if engine.lease is not None:
-            engine.ingest = ingest
             try:
                 engine.tick()
             except BaseException:
@@ -119,7 +121,8 @@ class HaltRuntime(TaskView):
 
         Reading calls take no lock. Writing calls take it for one commit each, so that many
         processes may write by turns; while a coordinator holds the lease they are refused
-        (LeaseHeldError). Nothing is recovered but a torn tail.
+        (LeaseHeldError). Nothing is recovered but a torn tail; what people have left for the task
+        is taken in before the first commit.
         """
         runtime = cls.__new__(cls)
         engine = Engine(os.path.abspath(os.fspath(workspace)), world or real_world(), actor)
@@ -218,8 +221,8 @@ class HaltRuntime(TaskView):
         if to == "DONE":
             done = work.conclude(self.engine, node_id, refs)
             return self._event(done, "STATE_TRANSITION", node_id)
-        command = c.MoveNode(node_id, to, refs, payload)
-        return self._event(self.engine.execute(command), "STATE_TRANSITION", node_id)
+        moved = work.move(self.engine, c.MoveNode(node_id, to, refs, payload))
+        return self._event(moved, "STATE_TRANSITION", node_id)
 
     def start(
         self, node_id: str, *, session: bool = False, reason: str = "", op: str | None = None
@@ -263,7 +266,7 @@ class HaltRuntime(TaskView):
     ) -> Committed:
         """End the attempt under way as failed; the class decides what follows."""
         command = c.FailNode(node_id, failure_class, signature, detail, interruption)
-        return self.engine.execute(command, op=op)
+        return work.fail(self.engine, command, op=op)
 
     def retry(
         self, node_id: str, reason: str, *, method: str = "", op: str | None = None
@@ -283,10 +286,19 @@ class HaltRuntime(TaskView):
         return self.engine.execute(c.CancelNodes(tuple(node_ids), reason), op=op)
 
     def beat(
-        self, node_ids: Iterable[str] = (), note: str = "", *, op: str | None = None
+        self,
+        node_ids: Iterable[str] = (),
+        note: str = "",
+        *,
+        ok: bool = True,
+        facts: Mapping[str, str] | None = None,
+        op: str | None = None,
     ) -> Committed:
-        """Say that the work on these nodes is alive; without names, on all that this actor has."""
-        return work.beat(self.engine, tuple(node_ids), note, op=op)
+        """Say that the work on these nodes is alive; without names, on all that this actor has.
+
+        Of an executor ``ok`` counts for supervision: as a sign of progress, or as an error of it.
+        """
+        return work.beat(self.engine, tuple(node_ids), note, ok=ok, facts=facts, op=op)
 
     # Artifacts
 
@@ -335,41 +347,6 @@ class HaltRuntime(TaskView):
         """Count a registered artifact among a node's."""
         return self._event(self.engine.execute(c.AttachArtifact(node_id, artifact_id)))
 
-    # Words
-
-    def note(self, text: str, *, op: str | None = None) -> Event:
-        """Journal a NOTE."""
-        return self._event(self.engine.execute(c.WriteNote(text), op=op))
-
-    def decision(self, decision_id: str, text: str, *, op: str | None = None) -> Event:
-        """Journal a DECISION; an empty id is numbered."""
-        return self._event(self.engine.execute(c.RecordDecision(decision_id, text), op=op))
-
-    def steering(self, steering_id: str, text: str, *, op: str | None = None) -> Event:
-        """Journal an instruction verbatim (S1); the same id again is the same instruction."""
-        return self._event(self.engine.execute(c.LogSteering(steering_id, text), op=op))
-
-    def set_hint(self, text: str) -> Event:
-        """Leave the next one a line that every brief shows."""
-        return self._event(self.engine.execute(c.WriteNote(text, "hint")))
-
-    def append(
-        self,
-        kind: str,
-        entity: Mapping[str, str],
-        payload: Mapping[str, Any],
-        evidence: Iterable[str] = (),
-    ) -> Event:
-        """Journal an event of a kind that has no call of its own: an observation."""
-        command = c.AppendRaw(
-            kind,
-            str(entity.get("type", "task")),
-            str(entity.get("id", self.state.task_id)),
-            dict(payload),
-            tuple(evidence),
-        )
-        return self._event(self.engine.execute(command))
-
     # The task
 
     def pause(self, reason: str = "", *, op: str | None = None) -> Committed:
@@ -383,10 +360,3 @@ class HaltRuntime(TaskView):
     def batch(self) -> AbstractContextManager[None]:
         """Everything called inside becomes one commit: all of it or nothing."""
         return self.engine.batch()
-
-    def _event(self, committed: Committed, kind: str = "", entity_id: str = "") -> Event:
-        """The last event of a commit about this, or the one that had already said the same."""
-        for event in reversed(committed.events):
-            if kind in ("", event.kind) and entity_id in ("", event.entity.id):
-                return event
-        return self.events()[int(committed.ref.removeprefix("J-")) - 1]

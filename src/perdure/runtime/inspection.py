@@ -184,6 +184,11 @@ def _projections(engine: Engine, replay: _Replay) -> list[Problem]:
     return notices
 
 
+_SET_ASIDE_FIX: Final = (
+    "Send it again; the next one who takes messages in sets this aside in tmp/recovered."
+)
+
+
 def diagnose(engine: Engine) -> dict[str, Any]:
     """What a person wants to know about a workspace that behaves oddly. Changes nothing."""
     layout = engine.layout
@@ -211,8 +216,8 @@ def diagnose(engine: Engine) -> dict[str, Any]:
         waiting = f"{len(box.messages)} messages wait for a coordinator"
         findings.append(_finding("drop box", waiting, fix))
     findings += [
-        _finding("drop box", f"steering/spool/{name}: {reason}", "Send it again; move this away.")
-        for name, reason in box.damaged
+        _finding("drop box", f"steering/spool/{entry.name}: {entry.reason}", _SET_ASIDE_FIX)
+        for entry in box.damaged
     ]
     findings += _expired_contracts(engine)
     return {

@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 from perdure.core.late import LateModule
 from perdure.core.model import Artifact
-from perdure.core.recovery import Files
+from perdure.core.on_disk import Files
 from perdure.errors import EvidenceError, PathError, StorageError
-from perdure.runtime.engine import Engine
 from perdure.runtime.probe import hash_file
+from perdure.runtime.reader import Reader
 from perdure.storage.workspace import resolve_inside
 
 _git: Final = LateModule("perdure.runtime.git")
@@ -36,20 +36,20 @@ def _failed(files: Files, why: str) -> Finding:
     return Finding(files, f"FAIL: {files}: {why}")
 
 
-def judge_artifact(engine: Engine, artifact: Artifact, *, quick: bool = False) -> Finding:
+def judge_artifact(reader: Reader, artifact: Artifact, *, quick: bool = False) -> Finding:
     """What the disk says of one registered artifact.
 
     ``quick`` skips the hash of a file whose size and modification time are as they were hashed.
     Raises nothing for what the disk may do: an unreadable file is a FAIL that says so.
     """
     if artifact.integrity.algo == "git":
-        return _judge_commit(engine, artifact)
+        return _judge_commit(reader, artifact)
     try:
-        full = resolve_inside(engine.disk, engine.layout.root, artifact.path)
-        stat = engine.disk.stat(full)
+        full = resolve_inside(reader.disk, reader.layout.root, artifact.path)
+        stat = reader.disk.stat(full)
         if stat is not None and stat.kind == "link":
-            full = engine.disk.real_path(full)
-            stat = engine.disk.stat(full)
+            full = reader.disk.real_path(full)
+            stat = reader.disk.stat(full)
         if stat is None:
             return _failed("missing", artifact.path)
         known = artifact.integrity
@@ -60,7 +60,7 @@ def judge_artifact(engine: Engine, artifact: Artifact, *, quick: bool = False) -
             return Finding("whole", "PASS")
         if known.algo != "sha256":
             return Finding("whole", "PASS (weak: size only)")
-        value, _ = hash_file(engine.disk, full)
+        value, _ = hash_file(reader.disk, full)
     except (PathError, StorageError) as error:
         return _failed("unreadable", f"{artifact.path}: {error.message}")
     if value != known.value:
@@ -69,11 +69,11 @@ def judge_artifact(engine: Engine, artifact: Artifact, *, quick: bool = False) -
     return Finding("whole", "PASS")
 
 
-def integrity_walk(engine: Engine, *, quick: bool = False) -> dict[str, str]:
+def integrity_walk(reader: Reader, *, quick: bool = False) -> dict[str, str]:
     """``PASS...`` or ``FAIL...`` for every artifact that is current or superseded."""
     return {
-        name: judge_artifact(engine, artifact, quick=quick).text
-        for name, artifact in engine.replica.state.artifacts.items()
+        name: judge_artifact(reader, artifact, quick=quick).text
+        for name, artifact in reader.replica.state.artifacts.items()
         if artifact.status != "quarantined"
     }
 
@@ -83,8 +83,8 @@ def failures(walk: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in walk.items() if not text.startswith("PASS")}
 
 
-def _judge_commit(engine: Engine, artifact: Artifact) -> Finding:
-    repo = posixpath.join(engine.layout.root, artifact.repo or ".")
+def _judge_commit(reader: Reader, artifact: Artifact) -> Finding:
+    repo = posixpath.join(reader.layout.root, artifact.repo or ".")
     try:
         found = _git.find_commit(repo, artifact.integrity.value)
     except EvidenceError as error:

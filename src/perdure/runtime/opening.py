@@ -6,6 +6,7 @@ created again; what opening refuses (another task, another holder, damage) it re
 has changed anything but the lease.
 """
 
+from perdure.core.authority import check_coordinates
 from perdure.core.codec import encode_commit, timestamp
 from perdure.core.commands import StartTask
 from perdure.core.decide import decide
@@ -25,8 +26,10 @@ def open_for_work(
     ``start`` says what to create where there is nothing; None refuses that. ``task_id`` is the task
     that is expected; None takes any. ``take_over_sessions`` ends the contracts of sessions that
     still have time. On failure the lease is given back. Raises NotFoundError, RefusedError
-    (another task), LeaseHeldError, CorruptError, StorageError.
+    (another task; a role that does not coordinate, AU-1), LeaseHeldError, CorruptError,
+    StorageError.
     """
+    check_coordinates(engine.actor)
     if not is_workspace(engine.disk, engine.layout.root):
         missing = absent(engine.disk, engine.layout)
         if start is None or isinstance(missing, CorruptError):

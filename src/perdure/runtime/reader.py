@@ -34,6 +34,11 @@ class Reader:
         self.projector = Projector(self.disk, world.clock, self.layout)
         self._guard = threading.RLock()
 
+    def takeovers(self) -> int:
+        """A number that is another one as soon as a coordinator has come: the lease's epoch."""
+        lease = self.lease_file.read()
+        return lease.epoch if lease is not None else 0
+
     def load(self) -> Damage | None:
         """Read the workspace as it is; writes nothing. Returns what follows the last commit.
 

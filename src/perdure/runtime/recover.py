@@ -6,27 +6,29 @@ R6 has passed, and untouched when it does not; every repair is one event and all
 commit; running it again finds nothing left to do; each of its own steps may be the last.
 """
 
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from perdure.core.codec import Damage, encode_commit, from_json, timestamp, to_json
-from perdure.core.decide_ending import effect_open
+import msgspec
+
+from perdure.core.codec import Damage, from_json, to_json
+from perdure.core.effects import effect_open
 from perdure.core.events import Draft
 from perdure.core.fold import Replica
 from perdure.core.frontier import frontier
-from perdure.core.lookup import contract_of
-from perdure.core.model import MECHANICAL_LEVELS, ActiveContract, Node, State
+from perdure.core.late import LateModule
+from perdure.core.lookup import contract_of, pending_steering
+from perdure.core.model import ActiveContract, Node, State
+from perdure.core.on_disk import Files, Fragment, name_fragment
 from perdure.core.recovery import (
     Contract,
-    Files,
     Findings,
-    Fragment,
     NodeFacts,
     Plan,
     check_consistency,
+    entry_move,
     finish_plan,
-    name_fragment,
     plan_recovery,
+    plan_steering,
 )
 from perdure.errors import CorruptError, EvidenceError, StorageError
 from perdure.ports import ProcessIdentity, is_temp_name
@@ -36,6 +38,10 @@ from perdure.runtime.integrity import judge_artifact
 from perdure.runtime.probe import hash_file
 from perdure.storage import spool
 from perdure.storage.projections import stale_views
+
+_instructions: Final = LateModule("perdure.runtime.steering")
+_write_here: Final = LateModule("perdure.runtime.write_here")
+_rehearsal: Final = LateModule("perdure.core.rehearsal")
 
 unfetched_result_s: Final = 3_600.0
 """How long a sender's unfinished message or unfetched answer stays in the drop box."""
@@ -81,7 +87,8 @@ def recover(
             found=(*plan.found, f"torn tail behind J-{engine.journal.tip.seq}: {torn.reason}"),
             repaired=(*plan.repaired, f"set aside as {engine.fragments[-1].path}"),
         )
-        drafts = finish_plan(plan, engine.replica.state, _planned(engine, plan.drafts))
+        planned = _rehearsal.rehearse(engine.replica, plan.drafts, engine.context())
+        drafts = finish_plan(plan, engine.replica.state, planned)
     committed = ""
     if drafts:
         committed = engine.commit(drafts)[0].ref
@@ -110,6 +117,7 @@ def _gather(engine: Engine, takeover: str, take_over_sessions: bool) -> Findings
         if facts is not None:
             nodes[node.node_id] = facts
     _add_stale_dependents(engine, nodes)
+    pending = pending_steering(state)
     return Findings(
         takeover=takeover,
         nodes=nodes,
@@ -118,6 +126,7 @@ def _gather(engine: Engine, takeover: str, take_over_sessions: bool) -> Findings
             stale_views(engine.disk, engine.layout, engine.replica, engine.journal.tip)
         ),
         moves=unfinished_moves(engine),
+        steering=_instructions.words_of(engine, pending) if pending else {},
     )
 
 
@@ -190,7 +199,7 @@ def _add_stale_dependents(engine: Engine, nodes: dict[str, NodeFacts]) -> None:
 
 def _verify_again(engine: Engine, node: Node) -> NodeFacts | None:
     """What speaks against a DONE node whose dependencies are gone; None when it stands."""
-    if node.verification_level not in MECHANICAL_LEVELS:
+    if node.verification_level == "V2":
         return None
     try:
         verdict = verify_node(engine, node)
@@ -227,13 +236,10 @@ def _unrecorded_fragments(engine: Engine) -> tuple[Fragment, ...]:
 
 def _plan(engine: Engine, findings: Findings) -> tuple[Plan, tuple[Draft, ...]]:
     """The plan and the drafts of its commit. Raises CorruptError when R6 does not pass."""
-    plan = plan_recovery(engine.replica, findings, engine.context())
-    planned = _planned(engine, plan.drafts)
+    plan, planned = _plan_on(engine, engine.replica, findings)
     wrong = check_consistency(planned)
     if wrong:
-        fresh = _from_the_first_byte(engine)
-        plan = plan_recovery(fresh, findings, engine.context())
-        planned = _apply(fresh, engine, plan.drafts)
+        plan, planned = _plan_on(engine, _from_the_first_byte(engine), findings)
         wrong = check_consistency(planned)
     if wrong:
         raise CorruptError(
@@ -247,21 +253,15 @@ def _plan(engine: Engine, findings: Findings) -> tuple[Plan, tuple[Draft, ...]]:
     return plan, finish_plan(plan, engine.replica.state, planned)
 
 
-def _planned(engine: Engine, drafts: Sequence[Draft]) -> Replica:
-    if not drafts:
-        return engine.replica
-    copy = Replica(from_json(to_json(engine.replica.state), State))
-    return _apply(copy, engine, drafts)
-
-
-def _apply(replica: Replica, engine: Engine, drafts: Sequence[Draft]) -> Replica:
-    if drafts:
-        now = timestamp(engine.world.clock.now())
-        commit = encode_commit(
-            engine.journal.tip, drafts, ts=now, actor=engine.actor, epoch=engine.epoch
-        )
-        replica.apply_all(commit.events)
-    return replica
+def _plan_on(engine: Engine, replica: Replica, findings: Findings) -> tuple[Plan, Replica]:
+    """The plan for this state, and the state that it comes to; the replica stays as it is."""
+    context = engine.context()
+    plan = plan_recovery(replica, findings, context)
+    if not findings.steering:
+        return plan, _rehearsal.rehearse(replica, plan.drafts, context) if plan.drafts else replica
+    entry = entry_move(plan, replica.state, steered=True)
+    planned: Replica = _rehearsal.rehearse(replica, (*entry, *plan.drafts), context)
+    return plan_steering(plan, planned, findings.steering, context), planned
 
 
 def _from_the_first_byte(engine: Engine) -> Replica:
@@ -275,14 +275,22 @@ def _remove_temp_files(engine: Engine) -> None:
     layout = engine.layout
     # Senders write to the drop box without the lock, so only what is old goes there.
     spool.sweep(engine.disk, layout, engine.world.clock.now() - unfetched_result_s)
-    for directory in (layout.root, layout.artifacts, layout.contracts, layout.recovered):
+    folders = (
+        layout.root, layout.artifacts, layout.contracts, layout.recovered, layout.steering,
+    )  # fmt: skip
+    for directory in folders:
         for name in engine.disk.list_dir(directory):
             if is_temp_name(name):
                 engine.disk.unlink(f"{directory}/{name}", durable=False)
 
 
 def summary(engine: Engine, recovered: Recovered) -> dict[str, Any]:
-    """The resume-ready summary as plain data."""
+    """The resume-ready summary as plain data.
+
+    ``last_contact`` is the newest word of a sponsor: what they said after it did not arrive, and
+    has to be said again (ST-2). ``inbox_empty`` is whether nothing is left to be taken in.
+    """
+    contact = engine.replica.state.last_contact
     return {
         "task_id": engine.replica.state.task_id,
         "stable_position": f"J-{engine.journal.tip.seq}",
@@ -291,4 +299,18 @@ def summary(engine: Engine, recovered: Recovered) -> dict[str, Any]:
         "suspects": list(recovered.suspects),
         "frontier": list(recovered.frontier),
         "hint": engine.replica.state.next_hint,
+        "last_contact": None if contact is None else msgspec.to_builtins(contact),
+        "inbox_empty": _inbox_is_empty(engine),
     }
+
+
+def _inbox_is_empty(engine: Engine) -> bool:
+    """Whether nothing that people have left waits to be taken in, or to be acted on."""
+    box = spool.pending(engine.disk, engine.layout, engine.stays_in_box)
+    return not (
+        box.messages
+        or box.damaged
+        or pending_steering(engine.replica.state)
+        or _write_here.has_words(engine)
+        or _write_here.unlogged(engine)
+    )

@@ -134,7 +134,11 @@ def files_below(engine: Engine, directory: str) -> list[str]:
 
 def products_below(engine: Engine, directory: str) -> list[str]:
     """The files below a directory that are work, and not the bookkeeping of work."""
-    paths = files_below(engine, directory)
+    return products_among(files_below(engine, directory))
+
+
+def products_among(paths: Collection[str]) -> list[str]:
+    """Those of the files below one directory that are work, and not the bookkeeping of work."""
     jobs = _jobs_among(paths)
     return [path for path in paths if not _is_record(path, jobs)]
 

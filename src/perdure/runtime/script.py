@@ -46,10 +46,16 @@ class ScriptOutcome(NamedTuple):
 
 
 def run_script(
-    command: str | Sequence[str], *, cwd: str, environment: Mapping[str, str], timeout_s: float
+    command: str | Sequence[str],
+    *,
+    cwd: str,
+    environment: Mapping[str, str],
+    timeout_s: float,
+    stdin: bytes = b"",
 ) -> ScriptOutcome:
-    """Run it with closed standard input; a text goes through ``/bin/sh -c``.
+    """Run it with ``stdin`` to read, or nothing; a text goes through ``/bin/sh -c``.
 
+    It need not read any of it.
     At the limit the group gets SIGTERM, ``term_grace_s`` later SIGKILL. If this process is killed,
     the script is not: it goes on in its own session until it ends by itself.
     """
@@ -59,7 +65,7 @@ def run_script(
             argv,
             cwd=cwd,
             env=dict(environment),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             bufsize=0,
@@ -72,6 +78,8 @@ def run_script(
     output = _Output(process.stdout)
     timed_out = False
     try:
+        if process.stdin is not None:
+            _feed(process.stdin, stdin)
         output.start()
         process.wait(timeout_s)
     except subprocess.TimeoutExpired:
@@ -94,6 +102,18 @@ def run_script(
         output.digest.hexdigest(),
         bytes(output.tail).decode("utf-8", "replace"),
     )
+
+
+def _feed(stream: IO[bytes], data: bytes) -> None:
+    """Write it beside us: a script that does not read would hold us at a full pipe."""
+
+    def write() -> None:
+        with contextlib.suppress(OSError), stream:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[stream.write(rest) :]
+
+    threading.Thread(target=write, name="script-input", daemon=True).start()
 
 
 def _signal_group(group: int, number: signal.Signals) -> bool:

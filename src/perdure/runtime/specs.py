@@ -1,8 +1,9 @@
 """Building specs from what callers of the library and the command line give.
 
 Job: turn loose fields into a validated ``Spec``. Invariants: paths are workspace-relative and not
-the runtime's own (PL-4); acceptance checks are parsed and validated before anything is stored; an
-unknown field is refused with a suggestion.
+the runtime's own (PL-4); acceptance checks are validated before anything is stored; a gate that has
+no id gets one; an unknown field is refused with a suggestion. Which gates a node can have is for
+the decision that stores them to say.
 """
 
 from collections.abc import Mapping
@@ -12,19 +13,26 @@ import msgspec
 
 from perdure.core.batch import is_of_workspace, map_problem, outputs_with_findings
 from perdure.core.criteria import parse_criterion
+from perdure.core.gates import implied_id
 from perdure.core.lookup import near
 from perdure.core.model import Spec
+from perdure.core.people import Gate
 from perdure.errors import PathError, UsageError
 from perdure.storage.workspace import normal_path, reserved_reason
 
 _ALIASES: Final = {"accept": "acceptance_criteria", "acceptance": "acceptance_criteria"}
 
 
+def field_name(given: str) -> str:
+    """The field of a spec that callers also call otherwise."""
+    return _ALIASES.get(given, given)
+
+
 def make_spec(node_id: str, spec: Spec | None, fields: Mapping[str, Any]) -> Spec:
     """A spec with these fields set. Raises UsageError or PathError; nothing is read or written."""
     values: dict[str, Any] = {}
     for name, value in fields.items():
-        field = _ALIASES.get(name, name)
+        field = field_name(name)
         if field not in Spec.__struct_fields__:
             raise UsageError(
                 f"a node has no field {name!r}.",
@@ -39,6 +47,8 @@ def make_spec(node_id: str, spec: Spec | None, fields: Mapping[str, Any]) -> Spe
         values["acceptance_criteria"] = tuple(parse_criterion(entry) for entry in entries)
     if "outputs" in values:
         values["outputs"] = _outputs(node_id, values["outputs"])
+    if "gates" in values:
+        values["gates"] = _gates(node_id, values["gates"])
     base = msgspec.to_builtins(spec if spec is not None else Spec())
     try:
         made = msgspec.convert({**base, **msgspec.to_builtins(values)}, Spec)
@@ -63,6 +73,42 @@ def _batch(node_id: str, spec: Spec) -> Spec:
             normal_path(path)
     outputs = outputs_with_findings(node_id, spec.outputs)
     return msgspec.structs.replace(spec, outputs=outputs)
+
+
+def _gates(node_id: str, given: object) -> tuple[Gate, ...]:
+    """Gates as records; one that is a text is a question before the node is DONE (GA-1)."""
+    entries = given if isinstance(given, (list, tuple)) else [given]
+    return tuple(_gate(node_id, entry) for entry in entries)
+
+
+def _gate(node_id: str, entry: object) -> Gate:
+    names = Gate.__struct_fields__
+    fields: dict[str, Any] = {"question": entry}
+    if isinstance(entry, (Mapping, Gate)):
+        fields = msgspec.to_builtins(entry)
+    unknown = sorted(map(str, set(fields) - set(names)))
+    if unknown:
+        raise UsageError(
+            f"a gate has no field {unknown[0]!r}.",
+            code="bad_gate",
+            rule="GA-1",
+            fix=f"Write a question, or a mapping of {', '.join(names)}.",
+            suggestions=near(unknown[0], names),
+        )
+    fields.setdefault("gate_id", implied_id(node_id, str(fields.get("blocks"))))
+    if isinstance(fields.get("gatekeeper"), str):
+        fields["gatekeeper"] = [fields["gatekeeper"]]
+    try:
+        gate = msgspec.convert(fields, Gate)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"a gate of {node_id} is not valid: {error}.",
+            code="bad_gate",
+            rule="GA-1",
+            fix="Correct it.",
+        ) from None
+    content = tuple(dict.fromkeys(map(normal_path, gate.content)))
+    return msgspec.structs.replace(gate, content=content)
 
 
 def _outputs(node_id: str, given: object) -> tuple[str, ...] | None:

@@ -5,7 +5,8 @@ all criteria are run, also after one has failed; the bytes that are judged are t
 hashed, in one reading; a result holds method, parameters, inputs and finding, and no clock, so a
 reader can recompute the verdict from it (A-4). A check that cannot be made is a check that failed.
 Never writes a file, never follows a link out of the workspace, never passes what only an auditor
-(V2) or a person (V3) can decide. A pattern that backtracks without end is the task author's fault
+(V2) can decide, and what a person decides (V3) only by an approval of exactly this content. A
+pattern that backtracks without end is the task author's fault
 and is not limited in time; everything else is bounded.
 """
 
@@ -20,6 +21,7 @@ import msgspec
 from perdure.core.check_values import compile_pattern
 from perdure.core.criteria import parse_criterion
 from perdure.core.model import CheckMethod, Criterion, VerificationLevel
+from perdure.core.people import Approval, Gate
 from perdure.errors import CheckFailedError, PathError, StorageError, UsageError
 from perdure.ports import Disk
 from perdure.runtime.file_glob import matching_files
@@ -88,6 +90,31 @@ def run_checks(
         )
         for criterion in criteria
     ]
+
+
+def judgement_item(
+    criterion: Criterion | None, gate: Gate, approval: Approval | None, files: Mapping[str, str]
+) -> dict[str, Any]:
+    """What a person's judgement comes to, itemised like a check: who, by which event, on what.
+
+    ``approval`` is the one of exactly these files, or None while there is none: then the item is
+    ``pending``, which is neither a pass nor a failure. ``criterion`` is None where the node's level
+    (V3) alone asks for it.
+    """
+    item: dict[str, Any] = {
+        "check": "human",
+        "params": criterion.params if criterion is not None else {"rubric": gate.rubric},
+        "level": "V3",
+        "passed": approval is not None,
+        "method": _HOW["human"],
+        "inputs": [{"path": path, "sha256": digest} for path, digest in files.items()],
+        "gate": gate.gate_id,
+        "rubric": gate.rubric,
+    }
+    if approval is None:
+        return {**item, "pending": True, "detail": f"gate {gate.gate_id} waits for a person."}
+    said = f"approved by {approval.by} in {approval.ref}."
+    return {**item, "by": approval.by, "ref": approval.ref, "detail": said}
 
 
 def _run_check(probe: Probe, criterion: Criterion) -> CheckResult:
@@ -314,7 +341,7 @@ _HOW: Final = {
     "skip-evidence or skip, and the number of units the total where one is given. Of a batch node "
     "the units that are not skip must be those of its contract, and each must have a finding.",
     "audit": "The mechanical verifier (V1) does not judge this.",
-    "human": "The mechanical verifier (V1) does not judge this.",
+    "human": "The approval of exactly these files by a person was looked up in the journal.",
 }
 _CHECKS: Final[dict[str, Callable[[Probe, dict[str, Any]], tuple[bool, str]]]] = {
     "exists": _check_exists,

@@ -6,14 +6,15 @@ files of a failed attempt are out of the way before the next one starts; a verdi
 rests on are committed together.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from perdure.core import commands as c
-from perdure.core.decide_ending import check_receipt
+from perdure.core.authority import owns
 from perdure.core.decide_node import check_start
+from perdure.core.effects import check_receipt
 from perdure.core.frontier import frontier
 from perdure.core.lookup import node_of
 from perdure.core.model import Executor, Node
@@ -25,8 +26,16 @@ from perdure.errors import (
 )
 from perdure.runtime.batching import Committed
 from perdure.runtime.contracts import Units, issue_contract
+from perdure.runtime.disk_facts import strike_facts
 from perdure.runtime.engine import Engine
-from perdure.runtime.evidence import read_back, resolve_refs, unfinished_moves, verify_node
+from perdure.runtime.evidence import (
+    is_overtaken,
+    read_back,
+    resolve_refs,
+    unfinished_moves,
+    verify_node,
+)
+from perdure.runtime.gates import open_questions, open_start
 from perdure.runtime.scope import clear_scope, products_below
 from perdure.storage.workspace import resolve_inside
 
@@ -45,6 +54,7 @@ def start(
 ) -> Committed:
     """Issue a contract and commit N02 or N11 (with N01 before it where that is due).
 
+    A start that only a gate holds is refused, and the question of the gate is open then (GA-1).
     ``session`` gives the contract a time to live instead of this process's life. With ``rank`` a
     start that is not the first of the frontier is journaled as such, with ``reason``. A batch node
     needs ``units``, which takes the inventory once the way is clear, before the contract is
@@ -55,6 +65,7 @@ def start(
         if before is not None:
             return before
         node = node_of(state, node_id)
+        contents = open_start(engine, node)
         check_start(state, node)
         if node.spec.map is not None and units is None:
             raise RefusedError(
@@ -81,7 +92,7 @@ def start(
             units=units(node) if units is not None else None,
         )
         given = {**(payload or {}), "issued_at": engine.world.clock.now()}
-        command = c.MoveNode(node_id, "RUNNING", evidence, given, contract)
+        command = c.MoveNode(node_id, "RUNNING", evidence, given, contract, contents=contents)
         return engine.execute(command, op=op)
 
 
@@ -172,6 +183,7 @@ def submit(
 def _claim(engine: Engine, node: Node, evidence: tuple[str, ...], *, op: str | None) -> Committed:
     resolve_refs(engine, node, evidence)
     check_receipt(node)
+    begins = f"J-{engine.replica.state.seq + 1}"
     with engine.batch(op=op):
         missing = register_outputs(engine, node)
         if missing or (not node.artifacts and node.spec.outputs is None):
@@ -182,7 +194,8 @@ def _claim(engine: Engine, node: Node, evidence: tuple[str, ...], *, op: str | N
                 f" one: perdure artifact add {node.node_id} PATH",
             )
         refs = evidence or node.artifacts
-        return engine.execute(c.MoveNode(node.node_id, "VERIFYING", refs))
+        claimed = engine.execute(c.MoveNode(node.node_id, "VERIFYING", refs))
+        return Committed(begins, claimed.events)
 
 
 def conclude_or_fail(
@@ -190,12 +203,17 @@ def conclude_or_fail(
 ) -> tuple[c.Verdict, Committed]:
     """Verify a node that is VERIFYING and commit N06, N07 or N08 by the verdict."""
     judged = msgspec.structs.replace(node)  # the original may change meanwhile
+    since = engine.takeovers()
     verdict = verify_node(engine, judged)
-    return verdict, commit_verdict(engine, judged, verdict, op=op)
+    return verdict, commit_verdict(engine, judged, verdict, op=op, since=since)
 
 
 def conclude(engine: Engine, node_id: str, evidence: tuple[str, ...]) -> Committed:
-    """N06 on evidence. Raises CheckFailedError, with the node left VERIFYING, on a failed check."""
+    """N06 on evidence.
+
+    Raises, with the node left VERIFYING, CheckFailedError for a failed check and RefusedError for
+    a gate, whose question is open then (GA-1).
+    """
     with engine.writing():
         node = msgspec.structs.replace(node_of(engine.replica.state, node_id))
         if node.state != "VERIFYING":
@@ -213,7 +231,17 @@ def conclude(engine: Engine, node_id: str, evidence: tuple[str, ...]) -> Committ
             rule="N06",
             fix=f"Correct it, then `perdure check {node_id}`, or fail the attempt.",
         )
-    return commit_verdict(engine, node, verdict, evidence)
+    committed = commit_verdict(engine, node, verdict, evidence)
+    asked = open_questions(engine, node_id)
+    if asked and node_of(engine.replica.state, node_id).state != "DONE":
+        raise RefusedError(
+            f"{node_id} is not DONE before a person has ruled on {asked[0].question_id}:"
+            f" {asked[0].text}",
+            code="gate_closed",
+            rule="GA-1",
+            fix=f"Let a gatekeeper rule: perdure approve {asked[0].question_id}",
+        )
+    return committed
 
 
 def commit_verdict(
@@ -223,11 +251,14 @@ def commit_verdict(
     evidence: tuple[str, ...] = (),
     *,
     op: str | None = None,
+    since: int | None = None,
 ) -> Committed:
     """Commit N06, N07 or N08 by a verdict on the node as it was when the checks began.
 
+    Where a gate holds N06 its question is what is committed, once for each content (GA-1).
     Checks may take long, so nobody is locked out meanwhile; if somebody settled the node in that
-    time, their word stands and this verdict is refused.
+    time, their word stands and this verdict is refused. ``since`` is ``engine.takeovers()`` of that
+    moment, of who is no coordinator: a failed check that one may have ended counts for nothing.
     """
     with engine.writing():
         node = node_of(engine.replica.state, judged.node_id)
@@ -237,12 +268,43 @@ def commit_verdict(
                 rule="N06",
                 fix=f"`perdure show {node.node_id}` tells by whom.",
             )
-        command = c.MoveNode(node.node_id, "DONE", evidence, verdict=verdict)
+        if since is not None and is_overtaken(engine, verdict, since):
+            raise TransitionError(
+                f"a coordinator came while {node.node_id} was being checked and may have ended its"
+                " check scripts, so that they failed means nothing.",
+                rule="N07",
+                fix=f"Have it checked again: perdure check {node.node_id}",
+            )
+        facts = {} if verdict.passed else strike_facts(engine, node.node_id)
+        command = c.MoveNode(
+            node.node_id,
+            "DONE",
+            evidence,
+            verdict=verdict,
+            contents=verdict.contents,
+            disk_facts=facts,
+        )
         committed = engine.execute(command, op=op)
         if node.spec.map is not None and not verdict.passed and not engine.moves_after_commit:
             # Its findings were moved away: the rest of the job would claim what nothing proves.
             clear_scope(engine, node_of(engine.replica.state, judged.node_id))
         return committed
+
+
+def fail(engine: Engine, command: c.FailNode, *, op: str | None = None) -> Committed:
+    """End the attempt under way as failed, with what the disk holds of it on a last strike."""
+    with engine.writing():
+        facts = strike_facts(engine, command.node_id)
+        return engine.execute(msgspec.structs.replace(command, disk_facts=facts), op=op)
+
+
+def move(engine: Engine, command: c.MoveNode) -> Committed:
+    """Any other edge of FSM-N; one that ends an attempt tells what the disk holds of it."""
+    with engine.writing():
+        if command.to == "RETRYABLE":
+            facts = strike_facts(engine, command.node_id)
+            command = msgspec.structs.replace(command, disk_facts=facts)
+        return engine.execute(command)
 
 
 def check(
@@ -256,13 +318,24 @@ def check(
 
 
 def beat(
-    engine: Engine, node_ids: tuple[str, ...], note: str, *, op: str | None = None
+    engine: Engine,
+    node_ids: tuple[str, ...],
+    note: str,
+    *,
+    ok: bool = True,
+    facts: Mapping[str, str] | None = None,
+    op: str | None = None,
 ) -> Committed:
-    """HEARTBEATs for the nodes named, or for all that this actor has at work."""
+    """HEARTBEATs for the nodes named, or for all that this actor has at work.
+
+    Of an executor ``ok`` counts: a sign of progress, or an error of it (supervision).
+    """
     with engine.writing():
-        contracts = engine.replica.state.contracts.values()
+        state, actor = engine.replica.state, engine.actor
         names = node_ids or tuple(
-            contract.node for contract in contracts if contract.executor.actor == engine.actor
+            contract.node
+            for contract in state.contracts.values()
+            if contract.executor.actor == actor or owns(state, state.nodes[contract.node], actor)
         )
         if not names:
             raise TransitionError(
@@ -270,4 +343,4 @@ def beat(
                 rule="FSN-2",
                 fix="Start a node, or name the node to beat for.",
             )
-        return engine.execute(c.Beat(names, note), op=op)
+        return engine.execute(c.Beat(names, note, ok, dict(facts or {})), op=op)

@@ -23,7 +23,9 @@ PROJECTIONS: Final = (
     "checkpoint.json",
     "artifacts/registry.json",
 )
-OUR_FOLDERS: Final = ("", "artifacts", "contracts", "steering/spool", "tmp", "tmp/recovered")
+OUR_FOLDERS: Final = (
+    "", "artifacts", "contracts", "steering", "steering/spool", "tmp", "tmp/recovered",
+)  # fmt: skip
 """Where the runtime itself replaces files; what executors leave elsewhere is theirs."""
 
 

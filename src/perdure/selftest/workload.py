@@ -8,11 +8,13 @@ acknowledgement.
 from collections.abc import Callable
 from typing import Final
 
-from perdure.errors import HaltError, invariant
+from perdure.core.gates import is_of_gate
+from perdure.errors import HaltError, RefusedError, invariant
 from perdure.runtime.halt import HaltRuntime
 from perdure.runtime.world import World
 
 TASK: Final = "SELFTEST"
+PERSON: Final = "gatekeeper:selftest"
 rounds_max: Final = 50
 """Steps in which any task of this workload comes to its end."""
 
@@ -25,14 +27,15 @@ def write_output(world: World, root: str, path: str, text: str) -> None:
 
 
 def live(world: World, root: str, promise: Callable[[int], None]) -> None:
-    """A task with a failed attempt, a retry, a resume and all that is in between."""
+    """A task with a failed attempt, an instruction, a consent, a resume and all in between."""
     with HaltRuntime(root, TASK, goal="be killed", world=world) as runtime:
         promise(runtime.state.seq)
         with runtime.batch():
             runtime.add_node(
                 "N1", "first", outputs=["artifacts/N1/a.txt", "shared/b.txt"], retry_budget=3
             )
-            runtime.add_node("N2", "second", deps=["N1"])
+            gate = {"gate_id": "G-N2", "blocks": "done"}
+            runtime.add_node("N2", "second", deps=["N1"], gates=[gate])
         promise(runtime.state.seq)
         runtime.move_task("EXECUTING")
         promise(runtime.state.seq)
@@ -52,10 +55,15 @@ def live(world: World, root: str, promise: Callable[[int], None]) -> None:
     promise(runtime.state.seq)
     with HaltRuntime.resume(root, world=world) as runtime:
         runtime.start("N2")
-        write_output(world, root, "artifacts/N2/deep/c.txt", "good")
-        runtime.submit("N2")
+        write_output(world, root, "artifacts/N2/deep/c.txt", "half")
         promise(runtime.state.seq)
-        runtime.steering("ST-1", "one more thing")
+        runtime.steering("ST-1", "one more thing")  # which recalls N2
+        promise(runtime.state.seq)
+        runtime.start("N2")
+        write_output(world, root, "artifacts/N2/deep/c.txt", "good")
+        runtime.submit("N2")  # which comes to the question of its gate
+        promise(runtime.state.seq)
+        runtime.approve("G-N2", by=PERSON)
         promise(runtime.state.seq)
     promise(runtime.state.seq)
     runtime = HaltRuntime.attach(root, world=world)
@@ -77,6 +85,9 @@ def finish(world: World, runtime: HaltRuntime) -> None:
 
 
 def _one_round(world: World, runtime: HaltRuntime) -> None:
+    for question in list(runtime.state.questions.values()):
+        if is_of_gate(question):
+            _consent(runtime, question.question_id)
     for name, node in list(runtime.state.nodes.items()):
         waits = node.state == "RETRYABLE" and name not in runtime.frontier()
         if node.state == "BLOCKED" or waits:
@@ -91,6 +102,14 @@ def _one_round(world: World, runtime: HaltRuntime) -> None:
                 runtime.fail(name, "transient-agent", error.code)
     for name in runtime.frontier()[:1]:
         runtime.start(name)
+
+
+def _consent(runtime: HaltRuntime, question_id: str) -> None:
+    try:
+        runtime.approve(question_id, by=PERSON)
+    except RefusedError as error:
+        if error.code != "content_changed":  # what it is about is asked about anew
+            raise
 
 
 def _produce(world: World, runtime: HaltRuntime, name: str) -> None:

@@ -77,12 +77,14 @@ def run_task(
     world: World | None,
     emit: Callable[[Data], None],
     on_loop: Callable[[Callable[[int], None]], None],
+    wait: bool = False,
 ) -> Data:
     """Create or resume the task in ``workspace`` and drive it with up to ``jobs`` commands at once.
 
-    ``emit`` gets one mapping for each thing that happens; ``on_loop`` gets the function to call
-    with a signal number when the run is to stop. Returns the report, with ``exit_code``. Raises
-    HaltError; whatever happens, nothing that was started here is still running afterwards.
+    With ``wait`` it stays while a person is asked, and goes on with the answer. ``emit`` gets one
+    mapping for each thing that happens; ``on_loop`` gets the function to call with a signal number
+    when the run is to stop. Returns the report, with ``exit_code``. Raises HaltError; whatever
+    happens, nothing that was started here is still running afterwards.
     """
     runtime = HaltRuntime(
         workspace,
@@ -95,6 +97,7 @@ def run_task(
         people=task.people,
         standing_authorities=task.standing_authorities,
         source=source_of(task, workspace),
+        delegation=task.delegation,
         world=world or real_world(),
         take_over_sessions=False,
     )
@@ -106,7 +109,7 @@ def run_task(
                 **summary(runtime.engine, runtime.recovered),
             }
         )
-        loop = RunLoop(runtime, jobs=jobs, emit=emit)
+        loop = RunLoop(runtime, jobs=jobs, emit=emit, wait=wait)
         on_loop(loop.interrupt)
         report = loop.run(task)
         data: Data = msgspec.to_builtins(report)
@@ -128,6 +131,7 @@ def run_file(
     actor: str,
     emit: Callable[[Data], None],
     on_loop: Callable[[Callable[[int], None]], None],
+    wait: bool = False,
 ) -> Data:
     """Read a task file, find or make its workspace and drive it there: the whole of ``run``.
 
@@ -146,4 +150,5 @@ def run_file(
         world=world,
         emit=emit,
         on_loop=on_loop,
+        wait=wait,
     )

@@ -14,9 +14,19 @@ import msgspec
 from perdure.core import views
 from perdure.core.events import Event
 from perdure.core.late import LateModule
-from perdure.core.lookup import complete
-from perdure.core.machine import open_nodes
-from perdure.errors import HaltError, LeaseHeldError, NotFoundError, RefusedError
+from perdure.core.lookup import complete, question_of
+from perdure.core.machine import open_nodes, unreplaced
+from perdure.core.model import State
+from perdure.core.people import ANSWERS
+from perdure.core.policies import policy_table
+from perdure.errors import (
+    BusyError,
+    HaltError,
+    LeaseHeldError,
+    NotFoundError,
+    RefusedError,
+    UsageError,
+)
 from perdure.runtime import calls
 from perdure.runtime.engine import Engine
 from perdure.runtime.eventlog import EventLog, tail_events
@@ -33,6 +43,8 @@ _halt: Final = LateModule("perdure.runtime.halt")
 _recover: Final = LateModule("perdure.runtime.recover")
 _inspection: Final = LateModule("perdure.runtime.inspection")
 _batches: Final = LateModule("perdure.service.batches")
+_inbox: Final = LateModule("perdure.core.inbox")
+_inboxes: Final = LateModule("perdure.service.inbox")
 
 answer_wait_s: Final = 2.0
 """How long a command waits for the coordinator's answer to what it dropped."""
@@ -96,7 +108,8 @@ class Service:
     def status(self, *, limit: int = 1_000) -> Data:
         """Where the task stands. ``nodes`` is cut at ``limit``; ``counts`` never is.
 
-        Of batch nodes at work ``running`` says how many of their ``units`` are done.
+        Of batch nodes at work ``running`` says how many of their ``units`` are done; ``unread``
+        says what people have said that nothing has acted on yet.
         """
         engine = self._reader()
         data = views.status(engine.replica, limit=limit)
@@ -104,6 +117,8 @@ class Service:
             node = engine.replica.state.nodes.get(item["node"])
             if node is not None and node.spec.map is not None:
                 item["units"] = _batches.units_of(engine, node)
+        data["asked"] = views.open_questions(engine.replica, self.world.clock.now(), limit=limit)
+        data["unread"] = _inboxes.unread(engine)
         data["integrity"] = failures(integrity_walk(engine, quick=True))
         data["all_integrity_pass"] = not data["integrity"]
         data["workspace"] = self.workspace
@@ -136,13 +151,45 @@ class Service:
                     fix="`perdure log` lists the last ones.",
                 )
             return {"type": "event", **event_data(log[number - 1])}
-        names = [*state.nodes, *state.artifacts, *state.questions, *state.contracts]
+        names = [
+            *state.nodes, *state.artifacts, *state.questions, *state.contracts, *state.steering,
+            *state.closed_questions,
+        ]  # fmt: skip
         name = complete(ref, names, "record")
+        logged = _logged(state, name)
+        if logged:
+            return {"type": logged[0], **logged[1], "said": self.show(logged[2])["payload"]}
         data: Data = _node_views.show(engine.replica, name)
         node = state.nodes.get(name)
         if node is not None and node.spec.map is not None:
             data["units"] = _batches.units_of(engine, node)
         return data
+
+    def inbox(
+        self,
+        *,
+        limit: int = 10,
+        after: str | None = None,
+        before: str | None = None,
+        whole: bool = False,
+    ) -> Data:
+        """Open questions and instructions with their stages, a page at a time, and what lies in
+        the drop box and in the supervisor's file for the owner. Changes nothing."""
+        data: Data = _inboxes.read_inbox(
+            self._reader(), limit=limit, after=after, before=before, whole=whole
+        )
+        return data
+
+    def policies(self) -> Data:
+        """Every reference policy: value, reason, and the window that it was measured in."""
+        return {"policies": policy_table(self._reader().replica.state)}
+
+    def asked_role(self, typed: str) -> str:
+        """The role that a question is put to; that of a gatekeeper when it is not open."""
+        try:
+            return question_of(self._reader().replica.state, typed).to
+        except (RefusedError, UsageError, NotFoundError):
+            return ANSWERS
 
     def log(self, *, after: int | None = None, limit: int = 50) -> Data:
         """Events after a sequence number, or the last ones; ``next`` is where to go on."""
@@ -199,13 +246,15 @@ class Service:
         """Carry out a writing call, directly or through the drop box of the coordinator.
 
         The answer has ``committed``; or ``queued: true`` when the coordinator has not answered
-        within ``answer_wait_s``: the message is durable and will be carried out once.
+        within ``answer_wait_s``: the message is durable and will be carried out once. So it is when
+        the coordinator keeps the writer lock for long.
         """
         engine = self._reader()
         try:
             return calls.perform(engine, name, args, op=op)
-        except LeaseHeldError:
-            if not calls.CALLS[name].spoolable:
+        except BusyError as error:
+            held = isinstance(error, LeaseHeldError) or engine.lease_file.standing()[0] == "held"
+            if not held or not calls.CALLS[name].spoolable:
                 raise
             return self._drop(engine, name, args, op)
         finally:
@@ -232,7 +281,7 @@ class Service:
         try:
             data: Data = _recover.summary(runtime.engine, runtime.recovered)
             state = runtime.state
-            finished = bool(state.nodes) and not open_nodes(state)
+            finished = bool(state.nodes) and not open_nodes(state) and not unreplaced(state)
             data["fsm_task"] = state.fsm_task
             data["questions"] = {q.question_id: q.text for q in state.questions.values()}
         finally:
@@ -245,6 +294,20 @@ class Service:
             code = 11 if finished else 10
         data["exit_code"] = code
         return data
+
+
+def _logged(state: State, name: str) -> tuple[str, Data, str] | None:
+    """Of an instruction or a settled question: what it is, how far it came, and its event.
+
+    What is there now comes before what was: a gate may have been named as its node is.
+    """
+    if name in state.nodes or name in state.artifacts or name in state.questions:
+        return None
+    if name in state.steering:
+        return "steering", _inbox.stages(name, state.steering[name]), state.steering[name].ref
+    if name in state.closed_questions:
+        return "settled question", {"id": name}, state.closed_questions[name]
+    return None
 
 
 def _unpack(result: Data) -> Data:

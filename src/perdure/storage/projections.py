@@ -2,8 +2,8 @@
 
 Invariants: each file is replaced atomically and never synced, since it can be rebuilt; loading
 believes only the snapshot, and only when the journal itself proves it; ``task-graph.json``,
-``checkpoint.json`` and ``artifacts/registry.json`` are for people and other programs and are never
-read back, except to learn how far the journal had once been committed.
+``checkpoint.json``, ``artifacts/registry.json`` and ``steering/inbox.md`` are for people and other
+programs and are never read back, except to learn how far the journal had once been committed.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from typing import Final
 
 from perdure.core.codec import ChainTip
 from perdure.core.fold import Replica
+from perdure.core.late import LateModule
 from perdure.core.model import State
 from perdure.core.projection import (
     checkpoint_view,
@@ -23,6 +24,8 @@ from perdure.core.projection import (
 )
 from perdure.ports import Disk
 from perdure.storage.workspace import Layout
+
+_page: Final = LateModule("perdure.core.inbox_page")
 
 _VIEWS: Final[dict[str, Callable[[Replica], object]]] = {
     "task_graph": lambda replica: graph_view(replica.state),
@@ -52,9 +55,22 @@ def write_projections(disk: Disk, layout: Layout, replica: Replica, tip: ChainTi
     """
     for name, render in _VIEWS.items():
         disk.replace(getattr(layout, name), seal(render(replica), tip), durable=False)
+    _write_inbox(disk, layout, replica)
     snapshot = seal_snapshot(replica.state, tip)
     disk.replace(layout.snapshot, snapshot, durable=False)
     return len(snapshot)
+
+
+def _has_inbox(state: State) -> bool:
+    """Whether anybody has ever asked or said anything: else there is no page."""
+    return bool(state.questions or state.closed_questions or state.steering)
+
+
+def _write_inbox(disk: Disk, layout: Layout, replica: Replica) -> None:
+    """Render the page for people, where there has ever been something to say on it."""
+    if _has_inbox(replica.state):
+        disk.make_dirs(layout.steering)
+        disk.replace(layout.inbox, _page.inbox_page(replica), durable=False)
 
 
 def committed_offset(disk: Disk, layout: Layout) -> int:
@@ -74,4 +90,8 @@ def stale_views(disk: Disk, layout: Layout, replica: Replica, tip: ChainTip) -> 
         path = getattr(layout, name)
         if projection_bytes(disk, path) != seal(render(replica), tip):
             wrong.append(path.removeprefix(layout.root + "/"))
+    if _has_inbox(replica.state):
+        page: bytes = _page.inbox_page(replica)
+        if projection_bytes(disk, layout.inbox) != page:
+            wrong.append(layout.inbox.removeprefix(layout.root + "/"))
     return wrong

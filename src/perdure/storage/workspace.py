@@ -88,9 +88,29 @@ class Layout:
         return f"{self.root}/contracts"
 
     @property
+    def steering(self) -> str:
+        """What people and the task say to each other."""
+        return f"{self.root}/steering"
+
+    @property
+    def inbox(self) -> str:
+        """Page of what waits for people."""
+        return f"{self.steering}/inbox.md"
+
+    @property
     def spool(self) -> str:
         """The drop box for commands while a coordinator holds the lease."""
         return f"{self.root}/steering/spool"
+
+    @property
+    def write_here(self) -> str:
+        """Where a person writes an instruction; taken by rename."""
+        return f"{self.steering}/write-here.md"
+
+    @property
+    def taken(self) -> str:
+        """Those files, once they were taken."""
+        return f"{self.steering}/taken"
 
     @property
     def tmp(self) -> str:

@@ -218,9 +218,11 @@ def test_views_of_plain_nodes_are_written_as_they_always_were() -> None:
     nodes = {"a": Node("a", "a", Spec(run="ls")), "b": Node("b", "b", batch)}
     plain, mapped = graph_view(State(nodes=nodes))["nodes"]
     assert "contract_sha256" not in plain
+    assert "worker" not in plain
     assert "map" not in plain["spec"]
-    assert mapped["contract_sha256"] == ""
     assert mapped["spec"]["map"] == batch.map
+    nodes["b"].contract_sha256 = "00"
+    assert graph_view(State(nodes=nodes))["nodes"][1]["contract_sha256"] == "00"
 
 
 def test_recipe_is_of_what_makes_a_finding_and_of_nothing_else() -> None:

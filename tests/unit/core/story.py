@@ -12,6 +12,7 @@ from perdure.core.decide import decide
 from perdure.core.events import Draft, Event
 from perdure.core.fold import Replica
 from perdure.core.model import Executor, Integrity, Node, Spec
+from perdure.core.people import Ruling
 from perdure.core.projection import seal_snapshot
 
 ME = Executor("coordinator:main", "process", "here", "boot-1", 100, 10.0)
@@ -93,6 +94,22 @@ class Story:
 
     def fail(self, node_id: str, kind: str = "transient-agent", **more: Any) -> list[Event]:
         return self.do(c.FailNode(node_id, kind, "exit 3", **more))
+
+    def rule(
+        self,
+        question_id: str,
+        ruling: Ruling,
+        text: str = "",
+        *,
+        actor: str = "gatekeeper:ann",
+        **more: Any,
+    ) -> list[Event]:
+        """A person rules on a question."""
+        before, self.actor = self.actor, actor
+        try:
+            return self.do(c.AnswerQuestion(question_id, ruling, text, **more))
+        finally:
+            self.actor = before
 
     def bring_to(self, node_id: str, state: str) -> None:
         """Add a node and take it to a state by legal edges."""

@@ -4,6 +4,8 @@ import json
 from hashlib import sha256
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perdure.core.codec import (
     EMPTY_TIP,
@@ -16,6 +18,7 @@ from perdure.core.codec import (
     encode_commit,
     from_json,
     judge_tail,
+    moment,
     proves,
     timestamp,
     to_json,
@@ -298,3 +301,34 @@ def test_sorted_json_has_its_keys_in_order_also_with_lone_surrogates() -> None:
     for text in ("plain", "\ud800"):
         value = {"b": text, "a": {"z": 1, "y": Integrity("git", "v", 0, "now")}}
         assert list(json.loads(to_json(value, sort=True))) == ["a", "b"]
+
+
+# The time of an event
+
+
+@given(st.integers(-10_000_000_000, 100_000_000_000))
+def test_a_time_that_was_written_is_read_back(milliseconds: int) -> None:
+    seconds = milliseconds / 1_000
+    found = moment(timestamp(seconds))
+    assert found is not None
+    assert timestamp(found) == timestamp(seconds)
+    assert abs(found - seconds) < 0.001
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-01T00:00:10Z", 10.0),
+        ("1970-01-01T01:00:10+01:00", 10.0),
+        ("1970-01-01T00:00:10", 10.0),
+        ("1970-01-01 00:00:10.5", 10.5),
+        ("1970-01-02", 86_400.0),
+        ("now", None),
+        ("", None),
+        ("1970-13-01T00:00:10Z", None),
+        ("\ud800", None),
+        ("0001-01-01T00:00:00+14:00", -62_135_647_200.0),
+    ],
+)
+def test_times_of_others_are_read_where_they_are_times(text: str, seconds: float | None) -> None:
+    assert moment(text) == seconds

@@ -56,10 +56,17 @@ READINGS: list[tuple[object, str, dict[str, Any]]] = [
     ({"check": "exists: a b"}, "exists", {"paths": ["a", "b"]}),
     ('{"exists": {"path": "a\\"b"}}', "exists", {"path": 'a"b'}),
     ("audit: Is it well argued?", "audit", {"rubric": "Is it well argued?"}),
+    ("human: Good?", "human", {"rubric": "Good?"}),
+    ("human", "human", {}),
     (
-        {"human": {"rubric": "Good?", "judge": "gatekeeper:ada", "rounds": 2, "default": "no"}},
+        {"human": {"rubric": " Good? ", "judge": "ada", "rounds": 2, "default": "remain-blocked"}},
         "human",
-        {"rubric": "Good?", "judge": "gatekeeper:ada", "rounds": 2, "default": "no"},
+        {"rubric": "Good?", "judge": ["ada"], "rounds": 2, "default": "remain-blocked"},
+    ),
+    (
+        {"human": {"judge": ["ada", "bob", "ada"], "default": "reject", "timeout": "30d"}},
+        "human",
+        {"judge": ["ada", "bob"], "default": "reject", "timeout_s": 2_592_000.0},
     ),
 ]
 
@@ -220,6 +227,16 @@ REFUSALS: list[tuple[object, str]] = [
     ("units: a b", "one ledger"),
     ({"units": {"total": -1}}, "whole number"),
     ('{"exists"', "must be JSON"),
+    ({"human": {"rubric": 7}}, "rubric must be a text"),
+    ({"human": {"rubric": " "}}, "rubric must be a text"),
+    ({"human": {"judge": []}}, "judge must be the name"),
+    ({"human": {"judge": ["ada", " "]}}, "judge must be the name"),
+    ({"human": {"rounds": -1}}, "rounds must be a whole number"),
+    ({"human": {"default": "approve", "timeout": 60}}, "default of human cannot be 'approve'"),
+    ({"human": {"default": "reject"}}, "nobody says when"),
+    ({"human": {"timeout": 0}}, "timeout must be a time"),
+    ({"human": {"timeout": 60, "timeout_s": 60}}, "exclude each other"),
+    ({"human": {"jugde": "ada"}}, "no parameter 'jugde'"),
     ({"audit": {"rubric": object()}}, "cannot be written as JSON"),
     ({"audit": "x" * criterion_bytes_max}, f"over {criterion_bytes_max}"),
 ]

@@ -52,6 +52,9 @@ def test_an_id_is_used_once() -> None:
 @pytest.mark.parametrize("title", ["", " ", "x" * (title_chars_max + 1)])
 def test_a_title_says_something_and_is_short(title: str) -> None:
     assert refusal(Story(), c.AddNode("N1", title)).code == "bad_title"
+    story = Story()
+    story.add("N1")
+    assert refusal(story, c.AmendNode("N1", {"title": title}, "so")).code == "bad_title"
 
 
 def test_deps_exist_and_are_not_the_node_itself() -> None:

@@ -146,14 +146,14 @@ def test_a_receipt_says_something_and_its_id_is_one() -> None:
     assert refusal(story, c.RecordReceipt("pay", "paid", "R 1\n")).code == "bad_id"
 
 
-def test_an_effect_without_authority_is_told_with_the_reason() -> None:
+def test_an_effect_without_authority_waits_at_a_gate_and_says_so() -> None:
     story = Story()
     story.add("pay", effect="S3")
     assert frontier(story.replica) == []
-    assert "authority recorded when the task was created" in views.held(story.replica)["pay"]
+    assert views.held(story.replica)["pay"] == "gate G-pay-start is not approved"
     (stuck,) = views.stuck(story.replica)
     assert (stuck["node"], stuck["state"]) == ("pay", "PENDING")
-    assert "S3" in stuck["why"]
+    assert "G-pay-start" in stuck["why"]
 
 
 def test_what_only_waits_for_its_deps_is_not_called_stuck() -> None:

@@ -19,7 +19,6 @@ from perdure.core.model import (
     Executor,
     Policies,
     State,
-    Steering,
     ops_kept_max,
     text_digest,
 )
@@ -88,7 +87,9 @@ def test_a_hint_is_kept_and_other_notes_change_nothing_but_the_position() -> Non
 def test_steering_is_kept_by_id_with_the_event_that_logged_it() -> None:
     story = Story()
     events = story.do(c.LogSteering("ST-7", "stop"))
-    assert story.replica.state.steering == {"ST-7": Steering(events[0].ref, text_digest("stop"))}
+    kept = story.replica.state.steering
+    assert [*kept] == ["ST-7"]
+    assert (kept["ST-7"].ref, kept["ST-7"].digest) == (events[0].ref, text_digest("stop"))
 
 
 # Nodes
@@ -255,6 +256,16 @@ def test_the_oldest_op_ids_are_forgotten_and_it_is_known_up_to_when() -> None:
     assert state.ops_forgotten_ms == 1_001
 
 
+def test_an_op_id_from_a_clock_that_is_ahead_does_not_make_later_ones_look_old() -> None:
+    replica = Replica()
+    now = "2027-01-15T08:00:00.000+00:00"
+    ahead = "op-9999999999999-ab"
+    for seq, op in enumerate([ahead, *(f"m{n}" for n in range(ops_kept_max))], 1):
+        replica.apply(Event(seq, now, "a:b", "NOTE", op=op))
+    assert ahead not in replica.state.ops
+    assert replica.state.ops_forgotten_ms == 1_800_000_000_000
+
+
 # What others write
 
 
@@ -364,6 +375,7 @@ def test_replaying_a_prefix_gives_the_state_that_was_lived() -> None:
         lambda: story.add("N2", "N1"),
         lambda: story.finish("N1"),
         lambda: story.do(c.LogSteering("", "faster")),
+        lambda: story.do(c.PropagateSteering("ST-001", "faster")),
         lambda: story.finish("N2"),
     ):
         step()

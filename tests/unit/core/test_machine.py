@@ -146,7 +146,7 @@ def test_the_retry_budget_is_the_nodes_own_or_the_policys() -> None:
     assert retry_budget(state, story.node("N1")) == 5
 
 
-def test_an_effect_that_cannot_be_repeated_takes_an_authority() -> None:
+def test_an_effect_that_cannot_be_repeated_takes_an_authority_or_an_approval() -> None:
     for allowed, may in (((), False), (("N2",), False), (("N1",), True), (("*",), True)):
         story = Story(allowed=allowed)
         story.add("N1", effect="S3")

@@ -27,7 +27,7 @@ def lived() -> Story:
     story = Story()
     for number, state in enumerate(("DONE", "RUNNING", "RETRYABLE", "BLOCKED", "PENDING")):
         story.bring_to(f"N{number}", state)
-    story.do(c.LogSteering("ST-9", "faster \ud800 \u2028"))
+    story.do(c.LogSteering("ST-9", "faster \ud800 \u2028", reading="clarification"))
     story.do(c.WriteNote("begin with N4", "hint"), op="op-1")
     return story
 
@@ -130,6 +130,7 @@ def test_a_task_goes_on_from_a_snapshot_exactly_as_without_one() -> None:
     assert found is not None
     loaded.replica, loaded.tip = Replica(found[0]), found[1]
     for story in (kept, loaded):
+        story.do(c.PropagateSteering("ST-9", "faster"))
         story.do(c.MoveNode("N1", "VERIFYING", ("claim",)))
         story.finish("N4")
         story.do(c.RetryNode("N3", "it is there"))
@@ -191,7 +192,11 @@ def test_the_checkpoint_counts_and_points() -> None:
         {"invocation_id": "inv-N1-1", "node": "N1", "executor": "coordinator:main"}
     ]
     assert (checkpoint["next_hint"], checkpoint["terminal"]) == ("begin with N4", False)
-    assert checkpoint["policy_params"]["retry_budget"] == 3
+    assert checkpoint["policy_params"]["retry_budget"] == {
+        "value": 3,
+        "reason": "reference policy",
+        "window": "",
+    }
 
 
 def test_a_checkpoint_stays_a_few_kilobytes() -> None:

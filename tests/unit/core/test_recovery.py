@@ -10,19 +10,16 @@ from perdure.core.codec import from_json, to_json
 from perdure.core.fold import Replica
 from perdure.core.machine import RC1, node_edge, task_edge
 from perdure.core.model import NODE_STATES, State
+from perdure.core.on_disk import FILES, Files, Fragment, register_fragment
 from perdure.core.recovery import (
     CONTRACTS,
-    FILES,
     NODE_RULES,
-    Files,
     Findings,
-    Fragment,
     NodeFacts,
     Plan,
     check_consistency,
     finish_plan,
     plan_recovery,
-    register_fragment,
     rule_for,
 )
 

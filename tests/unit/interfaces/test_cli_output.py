@@ -11,6 +11,7 @@ from perdure.errors import EvidenceError, HaltError, LeaseHeldError
 from perdure.interfaces.cli import program
 from perdure.interfaces.cli.output import (
     acknowledgement,
+    asked,
     error_lines,
     field,
     fields,
@@ -124,6 +125,12 @@ def test_lists_say_how_many_more_there_are() -> None:
     assert some(["a", "b"], 2, total=10) == "a, b and 8 more"
 
 
+def test_many_questions_are_counted_and_the_first_few_shown() -> None:
+    many = {f"Q-{n}": "why?" for n in range(500)}
+    assert asked({"Q-1": "why?"}) == ["Q-1: why?"]
+    assert asked(many)[-2:] == ["Q-7: why?", "and 492 more: perdure inbox"]
+
+
 def test_columns_are_as_wide_as_they_must_be() -> None:
     assert table([]) == []
     assert table([("N1", "x"), ("N10", "y")]) == ["N1   x", "N10  y"]
@@ -169,11 +176,13 @@ EVENTS = [
          "files are not what was registered: N1"],
     ),
     ({"event": "graph", "added": ["a", "b"], "amended": [], "dropped": ["c"]},
-     ["graph 2 added, 1 dropped"]),
+     ["graph 2 added, 1 kept that the file does not have"]),
     ({"event": "graph", "added": [], "amended": ["a"], "dropped": [], "ignored": ["goal", "tier"]},
      ["graph 1 amended", "not taken over, it was set at the start: goal, tier"]),
     ({"event": "graph", "added": [], "amended": [], "dropped": [], "ignored": ["policies"]},
      ["not taken over, it was set at the start: policies"]),
+    ({"event": "graph", "added": [], "amended": [], "kept": ["a (run)", "b (title)"]},
+     ["kept as people changed it, the file says otherwise: a (run), b (title)"]),
     ({"event": "started", "node": "N1", "attempt": 2}, ["started N1 (attempt 2)"]),
     ({"event": "done", "node": "N1", "done": 3, "total": 10}, ["done N1  3/10"]),
     ({"event": "failed", "node": "N1", "why": "exit 3", "state": "RETRYABLE"},
@@ -280,4 +289,34 @@ def test_actor_is_who_was_named_else_the_user(
 ) -> None:
     request = Request("/", environ)
     request.actor_given = given
+    assert request.actor == actor
+
+
+@pytest.mark.parametrize(
+    ("environ", "given", "actor"),
+    [
+        ({}, None, "sponsor:cli"),
+        ({"USER": "anna"}, None, "sponsor:anna"),
+        ({"USER": "anna", "PERDURE_ACTOR": "executor:w1"}, None, "executor:w1"),
+        ({"USER": "anna"}, "coordinator:bob", "coordinator:bob"),
+    ],
+)
+def test_a_command_gives_its_role_to_who_says_nothing_and_to_nobody_else(
+    environ: dict[str, str], given: str | None, actor: str
+) -> None:
+    request = Request("/", environ)
+    request.actor_given = given
+    assert request.actor_as("sponsor") == actor
+
+
+@pytest.mark.parametrize(
+    ("directory", "actor"),
+    [(None, "executor:inv-1"), ("w", "executor:inv-1"), ("/else/w", "coordinator:anna")],
+)
+def test_what_a_run_calls_its_command_counts_in_its_own_workspace(
+    directory: str | None, actor: str
+) -> None:
+    given = {"PERDURE_ACTOR": "executor:inv-1", "PERDURE_INVOCATION": "inv-1"}
+    request = Request("/here", {"USER": "anna", "PERDURE_WORKSPACE": "/here/w", **given})
+    request.directory = directory
     assert request.actor == actor

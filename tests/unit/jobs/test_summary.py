@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from perdure.core import quotation
 from perdure.jobs import summary
 from perdure.jobs.records import ErrorEntry
 from perdure.jobs.summary import ShownFinding, SummaryFacts, line_chars_max, render_summary
@@ -406,7 +407,7 @@ def test_texts_cannot_work_together(texts: list[str]) -> None:
 
 
 def test_the_parser_would_notice_a_forgery(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summary, "_quoted", lambda text: f'"{text}"')
+    monkeypatch.setattr(quotation, "_quoted", lambda text: f'"{text}"')
     forged = ["`", "x\n# Heading", "`\n\n- item", "`<b>`", "`[a](b)`"]
     for text in forged:
         with pytest.raises(AssertionError):

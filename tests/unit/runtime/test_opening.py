@@ -286,7 +286,7 @@ def test_message_that_fits_no_command_is_answered_and_stops_nobody(
 ) -> None:
     machine.open("T").close()
     for number, entry in enumerate([(command, args), ("note", {"text": "behind it"})]):
-        message = {"id": f"m{number}", "command": entry[0], "args": entry[1], "actor": "a:b"}
+        message = {"id": f"m{number}", "command": entry[0], "args": entry[1], "actor": "coord:b"}
         data = json.dumps({**message, "at": float(number)}).encode()
         machine.write(f"steering/spool/m{number}.json", data)
     machine.boot_process()

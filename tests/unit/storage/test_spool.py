@@ -10,7 +10,7 @@ from perdure.core import model
 from perdure.errors import StorageError, UsageError
 from perdure.storage import spool
 from perdure.storage.disk import RealDisk
-from perdure.storage.spool import Message, Stamp
+from perdure.storage.spool import Damaged, Message, Stamp
 from perdure.storage.workspace import Layout
 
 
@@ -88,7 +88,7 @@ def test_files_in_the_making_and_results_are_not_messages(disk: RecordingDisk, a
     spool.drop(disk, at, message("st-1"))
     spool.drop(disk, at, message("st-2"))
     spool.settle(disk, at, "st-2", {"ref": "J-2"})
-    for name in (".st-9.json.tmp-1-0", ".st-8.json", "README"):
+    for name in (".st-9.json.tmp-1-0", ".st-8.json"):
         disk.replace(f"{at.spool}/{name}", b"{", durable=False)
     found = spool.pending(disk, at)
     assert [m.id for m in found.messages] == ["st-1"]
@@ -109,6 +109,9 @@ def test_files_that_are_no_message_are_reported_and_left_alone(
         "types.json": good.replace(b'"steer"', b"7"),
         "renamed.json": good,
         "long.json": good + b" " * 1_000,
+        "README": b"what is this place?",
+        "two words.json": good,
+        "x.RESULT.json": good,
     }
     for name, data in damage.items():
         disk.replace(f"{at.spool}/{name}", data, durable=False)
@@ -119,6 +122,61 @@ def test_files_that_are_no_message_are_reported_and_left_alone(
     assert {d.name for d in found.damaged} == {*damage, "folder.json"}
     assert all(d.reason for d in found.damaged)
     assert names(at) == before
+
+
+# ------------------------------------------------------------------------------------ setting aside
+
+
+def damaged(disk: RecordingDisk, at: Layout, name: str, data: bytes = b"{") -> Damaged:
+    disk.replace(f"{at.spool}/{name}", data, durable=False)
+    (found,) = [entry for entry in spool.pending(disk, at).damaged if entry.name == name]
+    return found
+
+
+@pytest.mark.parametrize("name", ["torn.json", "READ ME", "caf\u00e9.json", "x" * 200])
+def test_what_is_no_message_moves_out_of_the_box_whole(
+    disk: RecordingDisk, at: Layout, name: str
+) -> None:
+    disk.make_dirs(at.spool)
+    entry = damaged(disk, at, name, b"some words")
+    spool.move_aside(disk, at, entry)
+    assert names(at) == []
+    target = spool.aside_path(at, entry)
+    assert os.path.dirname(target) == at.recovered
+    assert disk.read(target) == b"some words"
+    spool.move_aside(disk, at, entry)
+    assert disk.read(target) == b"some words", "again changes nothing"
+
+
+def test_a_message_that_has_taken_its_place_stays(disk: RecordingDisk, at: Layout) -> None:
+    disk.make_dirs(at.spool)
+    entry = damaged(disk, at, "st-1.json")
+    spool.drop(disk, at, message("st-1"))
+    spool.move_aside(disk, at, entry)
+    assert spool.pending(disk, at).messages == [message("st-1")]
+
+
+def test_a_message_that_takes_its_place_in_the_last_moment_comes_back(
+    disk: RecordingDisk, at: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk.make_dirs(at.spool)
+    entry = damaged(disk, at, "st-1.json")
+    monkeypatch.setattr(
+        disk, "make_dirs", lambda path: (os.makedirs(path), spool.drop(RealDisk(), at, late))
+    )
+    late = message("st-1", text="sent again")
+    spool.move_aside(disk, at, entry)
+    assert spool.pending(RealDisk(), at).messages == [late]
+
+
+def test_the_same_name_with_another_content_is_another_file(
+    disk: RecordingDisk, at: Layout
+) -> None:
+    disk.make_dirs(at.spool)
+    one, two = damaged(disk, at, "a.json", b"{"), damaged(disk, at, "a.json", b"{{")
+    other = damaged(disk, at, "b.json", b"{")
+    assert len({one.digest, two.digest, other.digest}) == 3
+    assert damaged(disk, at, "a.json", b"{").digest == one.digest
 
 
 def test_message_settled_while_looking_is_left_out(

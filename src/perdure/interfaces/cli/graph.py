@@ -8,6 +8,7 @@ import click
 
 from perdure.core.model import EFFECTS, RESUME_POLICIES, VERIFICATION_LEVELS
 from perdure.errors import UsageError
+from perdure.interfaces.cli.changes import list_or_none
 from perdure.interfaces.cli.output import acknowledge, some
 from perdure.interfaces.cli.request import Data, Request
 from perdure.interfaces.cli.verb import verb
@@ -31,6 +32,12 @@ from perdure.interfaces.cli.verb import verb
 @click.option("--resume-policy", type=click.Choice(RESUME_POLICIES),
               help="When finished work counts after a crash.")  # fmt: skip
 @click.option("--successor-of", metavar="NODE", help="It takes the place of a quarantined node.")
+@click.option("--gate", "gate_done", metavar="QUESTION",
+              help="What a person approves before it is DONE.")  # fmt: skip
+@click.option("--gate-start", metavar="QUESTION", help="What a person approves before it starts.")
+@click.option("--human", metavar="RUBRIC", help="What a person judges the result by (V3).")
+@click.option("--gatekeeper", "gatekeepers", multiple=True, metavar="NAME",
+              help="Who rules on these; else any gatekeeper.")  # fmt: skip
 @click.pass_obj
 def add_command(
     request: Request,
@@ -48,23 +55,28 @@ def add_command(
     effect: str | None,
     resume_policy: str | None,
     successor_of: str | None,
+    gate_done: str | None,
+    gate_start: str | None,
+    human: str | None,
+    gatekeepers: tuple[str, ...],
 ) -> None:
     """Add a node: one unit of work that is verified as a whole.
 
-    It is DONE only when its outputs are on disk and its checks passed. Unknown dependencies,
-    taken ids and paths outside the workspace are refused, and nothing is written.
+    It is DONE only when its outputs are on disk, its checks passed and a person has approved what
+    its gates ask. Unknown dependencies, taken ids and paths outside the workspace are refused, and
+    nothing is written.
 
     \b
     Example:
       perdure add facts "Collect the facts" --output artifacts/facts/facts.json
       perdure add report "Write the report" --dep facts \\
-          --accept "matches: artifacts/report/report.md ^# "
+          --accept "matches: artifacts/report/report.md ^# " --gate "May it go out?"
     """
-    spec: Data = {}
+    spec: Data = _guards(gate_start, gate_done, human, gatekeepers)
     if outputs:
-        spec["outputs"] = _outputs(outputs)
+        spec["outputs"] = list_or_none("--output", outputs) or "none"
     if accept:
-        spec["accept"] = list(accept)
+        spec["accept"] = [*accept, *spec.get("accept", ())]
     given = {"run": run, "goal": goal, "retry_budget": retry}
     spec.update({name: value for name, value in given.items() if value is not None})
     args: Data = {
@@ -82,14 +94,25 @@ def add_command(
     acknowledge(request, data, [f"node {node} added"] if not data.get("repeated") else [])
 
 
-def _outputs(given: tuple[str, ...]) -> list[str] | str:
-    if "none" not in given:
-        return list(given)
-    if len(given) > 1:
+def _guards(
+    start: str | None, done: str | None, human: str | None, gatekeepers: tuple[str, ...]
+) -> Data:
+    """The fields of a spec that a person's consent is needed for."""
+    asked = {"start": start, "done": done}
+    gates = [
+        {"blocks": blocks, "question": question, "gatekeeper": list(gatekeepers)}
+        for blocks, question in asked.items()
+        if question is not None
+    ]
+    found: Data = {"gates": gates} if gates else {}
+    if human is not None:
+        judge = {"judge": list(gatekeepers)} if gatekeepers else {}
+        found["accept"] = [{"human": {"rubric": human, **judge}}]
+    if gatekeepers and not found:
         raise UsageError(
-            "a node has outputs or none, not both.", fix="Leave out --output none, or the paths."
+            "there is no gate for that gatekeeper.", fix="Add --gate, --gate-start or --human."
         )
-    return "none"
+    return found
 
 
 @verb("cancel", writes=True)

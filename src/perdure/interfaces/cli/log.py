@@ -46,9 +46,15 @@ def log_command(request: Request, after: int | None, limit: int, follow: bool) -
 
 
 _TELLING: Final = (
-    "path", "text", "verbatim", "rationale", "decision", "goal", "note", "reason",
+    "path", "text", "verbatim", "rationale", "decision", "goal", "note", "reason", "summary",
 )  # fmt: skip
 """The payload keys that say most about an event, best first."""
+_WORDS: Final = {
+    "EXTERNAL_OBSERVED": "state",
+    "DOWNLOAD_OBSERVED": "status",
+    "OWNER_REPLY_RECORDED": "letter",
+}
+"""Kinds with one word that belongs before everything else."""
 
 
 def event_line(event: Data) -> str:
@@ -59,16 +65,66 @@ def event_line(event: Data) -> str:
 
 
 def _gist(kind: str, payload: Mapping[str, Any]) -> str:
+    said = _said(kind, payload)
+    steering = payload.get("steering")
+    caused = kind in ("STATE_TRANSITION", "AMENDMENT") and isinstance(steering, str)
+    return f"{said} [{steering}]" if caused else said
+
+
+def _said(kind: str, payload: Mapping[str, Any]) -> str:
     if kind == "STATE_TRANSITION":
         edge = f" ({payload['edge']})" if payload.get("edge") else ""
         why = payload.get("diagnosis") or payload.get("signature") or payload.get("reason") or ""
-        tail = f": {why}" if why else ""
+        detail = payload.get("detail")  # the end of what a failed command printed
+        last = detail.strip().splitlines()[-1:] if isinstance(detail, str) else []
+        tail = "".join(f": {text}" for text in (why, *last) if text)
         return f"{payload.get('from')} -> {payload.get('to')}{edge}{tail}"
     if kind == "AMENDMENT":
-        after = payload.get("after")
-        title = after.get("title") if isinstance(after, Mapping) else None
-        return f"{payload.get('op') or ''} {title or payload.get('reason') or ''}".strip()
-    for key in _TELLING:
-        if payload.get(key):
-            return str(payload[key])
-    return ""
+        return _amendment(payload)
+    if kind == "GOAL_AMENDED":
+        return f"{payload.get('new') or ''} ({payload.get('reason') or 'no reason given'})"
+    if kind == "DECISION" and payload.get("op") in _SETTLES:
+        return _settlement(payload)
+    said = next((str(payload[key]) for key in _TELLING if payload.get(key)), "")
+    word = payload.get(_WORDS.get(kind, ""))
+    if kind == "NOTE" and payload.get("op") == "acknowledged":
+        word = f"{payload.get('steering') or ''} acknowledged:".lstrip()
+    return f"{word} {said}".rstrip() if word else said
+
+
+def _amendment(payload: Mapping[str, Any]) -> str:
+    after, reason = payload.get("after"), payload.get("reason") or ""
+    if not isinstance(after, Mapping):
+        after = {}
+    if payload.get("op") != "amend_node":
+        return f"{payload.get('op') or ''} {after.get('title') or reason}".strip()
+    before = payload.get("before")
+    changed = sorted(_changed(before if isinstance(before, Mapping) else {}, after))
+    return f"amend_node {', '.join(changed)}: {reason}".rstrip(": ")
+
+
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> set[str]:
+    """The fields that an amendment changes, those of the spec by their own names."""
+    names = {name for name in after if name not in ("spec", "plan")}
+    old, new = before.get("spec"), after.get("spec")
+    if isinstance(new, Mapping):
+        held = old if isinstance(old, Mapping) else {}
+        names |= {name for name in {*held, *new} if held.get(name) != new.get(name)}
+    return names
+
+
+_SETTLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "ask": ("question_id", "question"),
+    "answer": ("question_id", "ruling", "choice", "answer"),
+    "void": ("gate", "rationale"),
+    "classify": ("steering", "reading"),
+    "policy": ("name", "value", "rationale"),
+    "revoke_authority": ("name", "rationale"),
+}
+"""Of decisions between people and the task: what to show of each, behind its ``op``."""
+
+
+def _settlement(payload: Mapping[str, Any]) -> str:
+    name, *more = (payload.get(key) for key in _SETTLES[payload["op"]])
+    said = ", ".join(str(value) for value in more if value not in (None, ""))
+    return f"{payload['op']} {name or ''}: {said}".rstrip(": ")

@@ -19,6 +19,8 @@ from perdure.interfaces.cli.request import Data, Request
 SCHEMA_VERSION: Final = 1
 line_chars_max: Final = 200
 label_chars: Final = 10
+questions_max: Final = 8
+"""Open questions that are listed where they are not what was asked for."""
 
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -129,6 +131,13 @@ def some(names: Sequence[str], most: int = 5, total: int | None = None) -> str:
     left = (len(names) if total is None else total) - min(len(names), most)
     shown = ", ".join(names[:most])
     return f"{shown} and {left} more" if left > 0 else shown
+
+
+def asked(questions: Mapping[str, str]) -> list[str]:
+    """Lines for the first few open questions, and how many more there are."""
+    rows = [f"{name}: {text}" for name, text in list(questions.items())[:questions_max]]
+    left = len(questions) - len(rows)
+    return [*rows, f"and {left} more: perdure inbox"] if left else rows
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:

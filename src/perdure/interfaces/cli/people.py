@@ -60,23 +60,3 @@ def decide_command(
     }
     data = request.call("decide", args)
     acknowledge(request, data, [f"decision {data['decision']}"] if data.get("decision") else [])
-
-
-@verb("steer", writes=True)
-@click.argument("text")
-@click.option("--id", "steering_id", metavar="ID", help="Its id; one is made up otherwise.")
-@click.option("--source", metavar="WHO", help="Who said it; else the actor.")
-@click.pass_obj
-def steer_command(request: Request, text: str, steering_id: str | None, source: str | None) -> None:
-    """Hand an instruction to the task while work is under way.
-
-    It is logged word for word before anybody acts on it, so it outlives the session it was said
-    in. TEXT - reads it from standard input.
-
-    \b
-    Example:
-      perdure steer "Leave the deprecated modules out of the report"
-    """
-    args = {"id": steering_id, "text": text_of(text), "source": source}
-    data = request.call("steer", args)
-    acknowledge(request, data, [f"steering {data['steering']}"] if data.get("steering") else [])

@@ -29,12 +29,22 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
         "init": "task", "status": "task", "ready": "task", "next": "task", "show": "task",
         "log": "log", "pause": "task", "resume": "task",
     },
-    "Graph": {"add": "graph", "cancel": "graph"},
+    "Graph": {
+        "add": "graph", "amend": "replan", "split": "replan", "quarantine": "replan",
+        "cancel": "graph", "goal": "goal", "policy": "goal",
+    },
     "Work": {
         "start": "work", "beat": "work", "artifact": "work", "submit": "work", "check": "work",
         "fail": "work", "retry": "work", "receipt": "work",
     },
-    "People": {"note": "people", "decide": "people", "steer": "people"},
+    "People": {
+        "inbox": "inbox", "ask": "ruling", "answer": "ruling", "approve": "ruling",
+        "revise": "ruling", "reject": "ruling", "note": "people", "decide": "people",
+        "steer": "steering",
+    },
+    "Supervision": {
+        "monitor": "monitor", "observe": "supervise", "block": "supervise", "reply": "supervise",
+    },
     "Run": {"run": "run", "map": "map", "job": "job"},
     "Integrity": {
         "verify": "integrity", "doctor": "integrity", "selftest": "selftest", "explain": "explain",

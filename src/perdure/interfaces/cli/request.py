@@ -5,8 +5,9 @@ service they lead to. Invariants: the environment is read here and nowhere else;
 the verb wins over what stands before it. Never writes anything.
 """
 
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import click
@@ -32,10 +33,18 @@ class Request:
     @property
     def actor(self) -> str:
         """``--actor``, else PERDURE_ACTOR, else the coordinator of this user's name."""
-        given = self.actor_given or self.environ.get("PERDURE_ACTOR")
+        return self.actor_as("coordinator")
+
+    def actor_as(self, role: str) -> str:
+        """``--actor``, else PERDURE_ACTOR, else this user in the role that the command takes.
+
+        Whoever says who they are is believed and held to it: only a call that says nothing gets
+        the role. Raises UsageError for what is no ``role:id``.
+        """
+        given = self.actor_given or self._actor_of_environment()
         if given:
-            role, colon, name = given.partition(":")
-            if not (colon and ID_PATTERN.match(role) and ID_PATTERN.match(name)):
+            named, colon, name = given.partition(":")
+            if not (colon and ID_PATTERN.match(named) and ID_PATTERN.match(name)):
                 raise UsageError(
                     f"{given!r} is not an actor.",
                     code="bad_actor",
@@ -43,26 +52,54 @@ class Request:
                 )
             return given
         user = self.environ.get("USER") or self.environ.get("LOGNAME") or ""
-        return f"coordinator:{user}" if ID_PATTERN.match(user) else "coordinator:cli"
+        return f"{role}:{user}" if ID_PATTERN.match(user) else f"{role}:cli"
+
+    def _actor_of_environment(self) -> str | None:
+        """PERDURE_ACTOR. What a run calls its commands they are in its own workspace only."""
+        own, named = self.environ.get("PERDURE_WORKSPACE"), self.directory
+        if own and named is not None and self.environ.get("PERDURE_INVOCATION"):
+            wanted, given = os.path.join(self.start_dir, named), os.path.join(self.start_dir, own)
+            if os.path.realpath(wanted) != os.path.realpath(given):
+                return None
+        return self.environ.get("PERDURE_ACTOR")
 
     @property
     def named_directory(self) -> str | None:
         """The workspace that was named, by ``-C`` or by PERDURE_WORKSPACE; it need not exist."""
         return self.directory or self.environ.get("PERDURE_WORKSPACE") or None
 
-    def service(self) -> Service:
-        """The service for the workspace that this call means. Raises NotFoundError."""
-        workspace = locate(self.directory, self.start_dir, self.environ)
-        return Service(workspace, actor=self.actor)
+    def service(self, role: str = "coordinator") -> Service:
+        """The service for the workspace that this call means. Raises NotFoundError.
 
-    def call(self, name: str, args: Mapping[str, Any]) -> Data:
-        """Carry out one writing call and return its answer."""
-        return self.service().call(name, args, op=self.op)
+        ``role`` is that of a caller who says nothing of who they are.
+        """
+        workspace = locate(self.directory, self.start_dir, self.environ)
+        return Service(workspace, actor=self.actor_as(role))
+
+    def call(self, name: str, args: Mapping[str, Any], *, role: str = "coordinator") -> Data:
+        """Carry out one writing call and return its answer; ``role`` as for ``service``."""
+        return self.service(role).call(name, args, op=self.op)
 
 
 def text_of(given: str) -> str:
     """The text of an argument; ``-`` means what comes on standard input."""
     return sys.stdin.read().rstrip("\n") if given == "-" else given
+
+
+def facts_of(pairs: Iterable[str]) -> dict[str, str]:
+    """The facts of ``--fact NAME=VALUE``; the last word on a name counts. Raises UsageError."""
+    facts = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(
+                f"the fact {pair!r} is not NAME=VALUE.",
+                code="bad_fact",
+                rule="OB-1",
+                fix="Write NAME=VALUE, for example --fact provider_job_id=4711.",
+            )
+        facts[name.strip()] = value
+    return facts
 
 
 def _store(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
@@ -96,7 +133,7 @@ def common_options(*, writes: bool = False, hidden: bool = True) -> list[click.P
         click.Option(
             ["--actor"],
             metavar="ROLE:ID",
-            help="Who is asking; else PERDURE_ACTOR, else coordinator:USER.",
+            help="Who is asking; else PERDURE_ACTOR, else USER in the usual role.",
             callback=_store("actor_given"),
             expose_value=False,
             hidden=hidden,

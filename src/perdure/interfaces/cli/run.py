@@ -7,8 +7,8 @@ stop the work.
 
 import click
 
-from perdure.interfaces.cli.output import field, fields, is_terminal, respond, some
-from perdure.interfaces.cli.progress import show_for
+from perdure.interfaces.cli.output import asked, field, fields, is_terminal, respond, some
+from perdure.interfaces.cli.progress import answer_lines, show_for
 from perdure.interfaces.cli.request import Data, Request
 from perdure.interfaces.cli.signals import signals_to_the_loop
 from perdure.interfaces.cli.verb import verb
@@ -19,8 +19,10 @@ from perdure.service.runs import run_file
 @click.argument("file")
 @click.option("--jobs", type=click.IntRange(1), metavar="N",
               help="Commands at once; else one for each processor.")  # fmt: skip
+@click.option("--wait", is_flag=True,
+              help="Stay while a person is asked, and go on with the answer.")  # fmt: skip
 @click.pass_obj
-def run_command(request: Request, file: str, jobs: int | None) -> int:
+def run_command(request: Request, file: str, jobs: int | None, wait: bool) -> int:
     """Drive a task file; after any interruption the same line goes on.
 
     The file is validated whole before anything runs. What a crash left is recovered first, also
@@ -46,6 +48,7 @@ def run_command(request: Request, file: str, jobs: int | None) -> int:
                 actor=request.actor,
                 emit=show.event,
                 on_loop=on_loop,
+                wait=wait,
             )
         finally:
             show.close()
@@ -67,7 +70,7 @@ _OUTCOMES = {
 def _summary(request: Request, data: Data) -> list[str]:
     counts = ", ".join(f"{count} {state}" for state, count in data["counts"].items())
     lines = [f"{_OUTCOMES.get(data['outcome'], data['outcome'])}: {counts or 'no nodes'}"]
-    lines += fields("questions", [f"{name}: {text}" for name, text in data["questions"].items()])
+    lines += fields("questions", asked(data["questions"]))
     lines += field("waiting", some(data["waiting"]))
     lines += field("failed", some(data["failed"]))
     lines += field("damaged", some(data["damaged"]))
@@ -84,8 +87,11 @@ def _commands(request: Request, data: Data) -> list[str]:
         return []
     commands = []
     if data["questions"]:
-        commands.append(f"{perdure} show {next(iter(data['questions']))}   (what it offers)")
-    if data["waiting"]:
+        first, *more = data["questions"]
+        also = f"; {len(more)} more wait" if len(more) else ""
+        commands.append(f"{perdure} show {first}   (what it is about{also})")
+        commands += [f"{perdure} {line}" for line in answer_lines(first, data["kinds"][first])]
+    if data["by_hand"]:
         commands.append(f"{perdure} next   (work for a person or an agent)")
     if data["damaged"]:
         commands.append(f"{perdure} verify   (which files are not what was registered)")

@@ -7,6 +7,7 @@ import click
 
 from perdure.interfaces.cli.output import (
     acknowledge,
+    asked,
     field,
     fields,
     plain,
@@ -18,6 +19,11 @@ from perdure.interfaces.cli.output import (
 from perdure.interfaces.cli.request import Data, Request
 from perdure.interfaces.cli.verb import verb
 from perdure.service.tasks import init_task
+
+ways_max = 8
+"""Commands that a list of what is stuck suggests: one for each of them."""
+asked_max = 8
+"""Questions that the status lists besides."""
 
 
 @verb("init")
@@ -71,11 +77,9 @@ def _status_lines(data: Data) -> list[str]:
     lines += field("nodes", ", ".join(f"{count} {state}" for state, count in counts.items()))
     lines += fields("at work", [_working(item) for item in data["running"]])
     lines += field("may start", some(data["frontier"]))
-    stuck = [f"{item['node']} is {item['state']}: {item['why']}" for item in data["stuck"]]
-    lines += fields("stuck", stuck)
-    told = {item["why"] for item in data["stuck"]}
-    asked = [f"{name}: {text}" for name, text in data["questions"].items() if text not in told]
-    lines += fields("questions", asked)
+    lines += _stuck_lines(data)
+    lines += _asked_lines(data)
+    lines += _unread_lines(data["unread"])
     broken = [f"{name} {text}" for name, text in data["integrity"].items()]
     well = f"{data['artifacts']} registered, all as registered" if data["artifacts"] else ""
     lines += fields("files", broken) or field("files", well)
@@ -83,6 +87,42 @@ def _status_lines(data: Data) -> list[str]:
     lines += field("run by", f"{owner['holder']}, pid {owner['pid']}" if owner else "nobody now")
     lines += field("hint", data["next_hint"])
     return lines + field("workspace", data["workspace"], None)
+
+
+def _asked_lines(data: Data) -> list[str]:
+    """The open questions that are not told of a node that is stuck, each with its command."""
+    told = {item.get("question"): item["why"] for item in data["stuck"]}
+    rest = [item for item in data["asked"] if told.get(item["id"]) != item["text"]]
+    rows = []
+    for item in rest[:asked_max]:
+        late = " (overdue)" if item["overdue"] else ""
+        rows.append(f"{item['id']}{late}: {item['text']}")
+        rows += [] if item["id"] in told else [item["then"]]
+    left = len(data["questions"]) - len(data["asked"]) + len(rest) - len(rest[:asked_max])
+    return fields("questions", rows + ([f"and {left} more: perdure inbox"] if left > 0 else []))
+
+
+def _unread_lines(unread: Data) -> list[str]:
+    """What people have said and nothing has acted on yet."""
+    rows = []
+    if unread["accepted"]:
+        rows.append(f"{unread['accepted']} in the drop box (perdure inbox)")
+    rows += [f"{path}, not taken in yet" for path in unread["written"]]
+    if unread["pending"]:
+        rows.append(f"{some(unread['pending'])}: on record, not acted on yet (perdure resume)")
+    return fields("unread", rows)
+
+
+def _stuck_lines(data: Data) -> list[str]:
+    """Who needs somebody, by which question, and the first few commands that go on from there."""
+    stuck = []
+    overdue = {item["id"] for item in data.get("asked", ()) if item["overdue"]}
+    for item in data["stuck"]:
+        late = ", overdue" if item.get("question") in overdue else ""
+        asked = f" ({item['question']}{late})" if item.get("question") else ""
+        stuck.append(f"{item['node']} is {item['state']}: {item['why']}{asked}")
+    ways = [item["then"] for item in data["stuck"] if item.get("then")]
+    return fields("stuck", stuck) + fields("then", ways[:ways_max])
 
 
 def _working(item: Data) -> str:
@@ -144,14 +184,14 @@ def _next_lines(data: Data) -> list[str]:
     if data["node"] is None:
         lines = [f"nothing to start: {data['why']}"]
         lines += field("open", ", ".join(data["open"]))
-        stuck = [f"{item['node']} is {item['state']}: {item['why']}" for item in data["stuck"]]
-        return lines + fields("stuck", stuck)
+        return lines + _stuck_lines(data)
     lines = [f"{data['node']}: {plain(data['title'])}"]
     lines += field("goal", data["goal"], None)
     lines += field("write to", data["scope"])
     outputs = data["outputs"]
     lines += field("outputs", "none" if outputs == [] else ", ".join(outputs or ()))
     lines += fields("accept", data["accept"])
+    lines += fields("directed", data["directives"])
     lines += fields("inputs", data["inputs"])
     if data["attempt"] > 1:
         lines += field("attempt", data["attempt"])
@@ -240,7 +280,11 @@ def _resume_lines(data: Data) -> list[str]:
     lines += fields("repaired", data["repaired"])
     lines += field("suspect", some(data["suspects"]))
     lines += field("may start", some(data["frontier"]))
-    lines += fields("questions", [f"{name}: {text}" for name, text in data["questions"].items()])
+    lines += fields("questions", asked(data["questions"]))
+    contact = data["last_contact"]
+    if contact is not None:
+        lines += field("last heard", f"{contact['by']} at {contact['at']} ({contact['ref']})")
+    lines += field("inbox", "" if data["inbox_empty"] else "something waits to be taken in")
     lines += field("hint", data["hint"])
     follow = {0: "perdure next", 1: "perdure verify", 10: "perdure status"}
     return lines + field("then", follow.get(code, ""))

@@ -5,15 +5,15 @@ Job: parse, call the service, render the verdict. Invariants: exit code 0 for ``
 """
 
 import os
-from collections.abc import Sequence
 
 import click
 
 from perdure.core.model import FAILURE_CLASSES
 from perdure.errors import EvidenceError, HaltError, PathError, UsageError
 from perdure.interfaces.cli.output import acknowledge, field, plain
-from perdure.interfaces.cli.request import Data, Request, common_options, text_of
+from perdure.interfaces.cli.request import Data, Request, common_options, facts_of, text_of
 from perdure.interfaces.cli.verb import verb
+from perdure.interfaces.cli.verdicts import verdict_exit, verdict_lines
 
 
 @verb("start", writes=True)
@@ -35,7 +35,7 @@ def start_command(request: Request, node: str, reason: str) -> None:
 
 
 def _started_lines(data: Data) -> list[str]:
-    if data.get("queued") or data.get("repeated"):
+    if "outputs" not in data:
         return []
     lines = [f"{data['node']} is {data['state']}"]
     outputs = data["outputs"]
@@ -47,19 +47,26 @@ def _started_lines(data: Data) -> list[str]:
 
 @verb("beat", writes=True)
 @click.argument("node", required=False)
-@click.option("--note", default="", metavar="TEXT", help="What it is busy with.")
+@click.option("--note", "--summary", "note", default="", metavar="TEXT",
+              help="What it is busy with.")  # fmt: skip
+@click.option("--ok/--not-ok", default=True, help="Whether the work is well; else ok.")
+@click.option("--fact", "facts", multiple=True, metavar="NAME=VALUE",
+              help="Something that shows it; as often as needed.")  # fmt: skip
 @click.pass_obj
-def beat_command(request: Request, node: str | None, note: str) -> None:
+def beat_command(
+    request: Request, node: str | None, note: str, ok: bool, facts: tuple[str, ...]
+) -> None:
     """Say that the work on a node is alive.
 
     Renews its contract; without NODE those of all that you have at work. Exits 4 when nobody is at
-    work on it.
+    work on it. Of an executor (--actor executor:ID) it says more: all is well is a sign of
+    progress, and --not-ok three times in a row calls for somebody.
 
     \b
     Example:
       perdure beat N1 --note "page 40 of 200"
     """
-    data = request.call("beat", {"node": node, "note": note})
+    data = request.call("beat", {"node": node, "note": note, "ok": ok, "facts": facts_of(facts)})
     acknowledge(request, data)
 
 
@@ -165,8 +172,8 @@ def submit_command(request: Request, node: str, evidence: tuple[str, ...], no_ch
       perdure submit N1
     """
     data = request.call("submit", {"node": node, "evidence": list(evidence), "no_check": no_check})
-    acknowledge(request, data, _verdict_lines(data))
-    return _exit_of(data)
+    acknowledge(request, data, verdict_lines(data))
+    return verdict_exit(data)
 
 
 @verb("check", writes=True)
@@ -183,28 +190,8 @@ def check_command(request: Request, node: str) -> int:
       perdure check N1
     """
     data = request.call("check", {"node": node})
-    acknowledge(request, data, _verdict_lines(data))
-    return _exit_of(data)
-
-
-def _exit_of(data: Data) -> int:
-    return 0 if data.get("passed", True) else 1
-
-
-def _verdict_lines(data: Data) -> list[str]:
-    if "state" not in data:
-        return []
-    lines = [f"{data['node']} is {data['state']}"]
-    if "checks" not in data:
-        return lines
-    checks: Sequence[Data] = data["checks"]
-    failed = [item for item in checks if not item["passed"]]
-    lines[0] += f": {len(checks) - len(failed)} of {len(checks)} checks passed"
-    for item in failed:
-        where = item["params"].get("path") or item["params"].get("run") or ""
-        lines.append(f"  failed {item['check']} {plain(where)}".rstrip())
-        lines += [f"    {plain(line)}" for line in str(item["detail"]).splitlines()[:10]]
-    return lines
+    acknowledge(request, data, verdict_lines(data))
+    return verdict_exit(data)
 
 
 @verb("fail", writes=True)
