@@ -70,9 +70,9 @@ def note_transition(state: State, node: Node, event: Event) -> None:
     observed, edge = state.observed, event.payload.get("edge")
     if node.state in _FORWARD and edge != "RC1":
         note_progress(state, event)
-    recalled = "steering" in event.payload or "goal" in event.payload
-    if edge == "N04" and not recalled:  # what is recalled has not failed
-        observed.errors += 1
+    if edge == "N04":
+        if not ("steering" in event.payload or "goal" in event.payload):
+            observed.errors += 1  # what is recalled has not failed
     elif node.state == "DONE":
         _note_success(observed, moment(event.ts))
     if edge == "N09" or node.state in ("DONE", "QUARANTINED", "CANCELLED"):

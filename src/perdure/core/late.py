@@ -6,6 +6,7 @@ Invariants: the named module is on the same layer or below (tests/tidy/test_late
 """
 
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 
@@ -14,6 +15,10 @@ class LateModule:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._module: ModuleType | None = None
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(import_module(self.name), attribute)
+        module = self._module
+        if module is None:  # asking the import system each time would cost a commit 1 us
+            module = self._module = import_module(self.name)
+        return getattr(module, attribute)
