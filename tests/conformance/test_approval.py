@@ -5,7 +5,6 @@ F26: approve content A, then the artifact changes to B. What the decisions alone
 """
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,17 +18,6 @@ from perdure.runtime.gates import apply_fallbacks, ask_due_gates
 
 ANNA = "gatekeeper:anna"
 REPORT = "artifacts/report/report.md"
-
-
-@pytest.fixture
-def host(workspace: str) -> Host:
-    return Host(workspace)
-
-
-@pytest.fixture
-def rt(host: Host) -> Iterator[HaltRuntime]:
-    with host.open() as runtime:
-        yield runtime
 
 
 def refused(call: Any, *args: Any, **options: Any) -> HaltError:

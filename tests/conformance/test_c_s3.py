@@ -11,11 +11,6 @@ from perdure.runtime.contracts import environment_for
 
 
 @pytest.fixture
-def host(workspace: str) -> Host:
-    return Host(workspace)
-
-
-@pytest.fixture
 def rt(host: Host) -> Iterator[HaltRuntime]:
     with HaltRuntime(
         host.workspace, "T1", standing_authorities=["pay"], world=host.world()

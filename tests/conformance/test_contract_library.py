@@ -24,11 +24,6 @@ from perdure.runtime.world import real_world
 from perdure.storage.lease import LeaseFile
 
 
-@pytest.fixture
-def host(workspace: str) -> Host:
-    return Host(workspace)
-
-
 def lines(host: Host) -> list[dict[str, Any]]:
     return [json.loads(line) for line in host.read().splitlines()]
 

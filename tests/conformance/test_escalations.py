@@ -25,11 +25,6 @@ OUT = "artifacts/N1/a.txt"
 PART = "artifacts/N1/part.txt"
 
 
-@pytest.fixture
-def host(workspace: str) -> Host:
-    return Host(workspace)
-
-
 def begin(host: Host, **fields: Any) -> HaltRuntime:
     runtime = host.open()
     runtime.add_node("N1", "First", outputs=[OUT], **fields)

@@ -17,11 +17,6 @@ from perdure import (
 from perdure.core.codec import Scan
 
 
-@pytest.fixture
-def host(workspace: str) -> Host:
-    return Host(workspace)
-
-
 def sequence(host: Host) -> list[int]:
     """The seq of every committed line, read from the file itself."""
     scan = Scan()

@@ -5,7 +5,6 @@ section 7 (FR), section 8 (AR), section 3 (J) and section 9 (RC1).
 """
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,17 +23,6 @@ from perdure import (
     UsageError,
 )
 from perdure.core.model import NODE_STATES
-
-
-@pytest.fixture
-def host(workspace: str) -> Host:
-    return Host(workspace)
-
-
-@pytest.fixture
-def rt(host: Host) -> Iterator[HaltRuntime]:
-    with host.open() as runtime:
-        yield runtime
 
 
 def bring_to(host: Host, rt: HaltRuntime, node_id: str, state: str) -> None:

@@ -8,11 +8,6 @@ from tests.conformance.host import Host, edges, moves
 from perdure import HaltRuntime, TransitionError
 
 
-@pytest.fixture
-def host(workspace: str) -> Host:
-    return Host(workspace)
-
-
 def task_edges(rt: HaltRuntime) -> list[str]:
     """The rows that the journal says the task has taken."""
     return [e.payload["edge"] for e in moves(rt) if e.entity.type == "task"]

@@ -1,7 +1,6 @@
 """What is wanted changes by rule: GE-1 to GE-3, FR-2; and the policies, with their reasons."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,17 +13,6 @@ from perdure.runtime import goals
 from perdure.runtime.calls import perform
 
 ANN = "sponsor:ann"
-
-
-@pytest.fixture
-def host(workspace: str) -> Host:
-    return Host(workspace)
-
-
-@pytest.fixture
-def rt(host: Host) -> Iterator[HaltRuntime]:
-    with host.open() as runtime:
-        yield runtime
 
 
 def call(rt: HaltRuntime, what: str, by: str = ANN, op: str | None = None, **args: Any) -> Any:

@@ -26,11 +26,6 @@ from perdure.storage.workspace import Layout
 ANNA = "sponsor:anna"
 
 
-@pytest.fixture
-def host(workspace: str) -> Host:
-    return Host(workspace)
-
-
 def begin(host: Host) -> HaltRuntime:
     """N1 is at work, N2 waits for it."""
     runtime = host.open()

@@ -27,11 +27,6 @@ from perdure.storage import spool
 
 
 @pytest.fixture
-def host(workspace: str) -> Host:
-    return Host(workspace)
-
-
-@pytest.fixture
 def runtime(host: Host) -> HaltRuntime:
     runtime = host.open()
     runtime.add_node("N1", "first", outputs=["artifacts/N1/a.txt", "artifacts/N1/b.txt"])

@@ -1,7 +1,6 @@
 """Planning anew: amendments (TG-1), splitting and giving up (N12, N13, N14, N15)."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from tests.conformance.host import Host, edges
@@ -16,17 +15,6 @@ from perdure import (
 )
 from perdure.core.people import Gate
 from perdure.runtime.calls import perform
-
-
-@pytest.fixture
-def host(workspace: str) -> Host:
-    return Host(workspace)
-
-
-@pytest.fixture
-def rt(host: Host) -> Iterator[HaltRuntime]:
-    with host.open() as runtime:
-        yield runtime
 
 
 def bring_to(host: Host, rt: HaltRuntime, node_id: str, state: str) -> None:

@@ -1,7 +1,6 @@
 """Who may do what (protocol section 12): AU-1, AU-2, H4, INV-6, VR-1."""
 
 import json
-from collections.abc import Iterator
 from typing import get_args
 
 import pytest
@@ -348,17 +347,6 @@ def test_inv_6_who_did_the_work_does_not_rule_on_it_whoever_asked() -> None:
 
 
 # Over the runtime
-
-
-@pytest.fixture
-def host(workspace: str) -> Host:
-    return Host(workspace)
-
-
-@pytest.fixture
-def rt(host: Host) -> Iterator[HaltRuntime]:
-    with host.open() as runtime:
-        yield runtime
 
 
 def test_vr_1_less_verification_takes_the_sponsor_and_more_takes_nobody(rt: HaltRuntime) -> None:

@@ -27,11 +27,6 @@ SAID = "Leave the deprecated modules out\u2028of the report"
 ANNA = "sponsor:anna"
 
 
-@pytest.fixture
-def host(workspace: str) -> Host:
-    return Host(workspace)
-
-
 def begin(host: Host) -> HaltRuntime:
     """N1 is DONE, N2 rests on it and is at work, N3 is free."""
     runtime = host.open()
