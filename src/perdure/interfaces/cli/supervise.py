@@ -4,6 +4,7 @@ Job: parse, call the service, render. Invariants: what is said is kept as it was
 means that it is on record, or that the coordinator has the message.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import click
@@ -23,15 +24,33 @@ _summary = click.option("--summary", default="", metavar="TEXT",
 _fact = click.option("--fact", "facts", multiple=True, metavar="NAME=VALUE",
                      help="Something that shows it; as often as needed.")  # fmt: skip
 _of_node = click.option("--node", metavar="NODE", help="The node that it belongs to.")
-_reason = click.option("--reason", default="", metavar="TEXT", help="What keeps it from going on.")
-_need = click.option("--need", "needs", multiple=True, metavar="TEXT",
-                     help="What it takes; as often as needed.")  # fmt: skip
-_safe_next_step = click.option("--safe-next-step", default="", metavar="TEXT",
-                               help="What can be done meanwhile without harm.")  # fmt: skip
-_failure_type = click.option("--failure-type", default="", metavar="TYPE",
-                             help=f"One of {', '.join(FAILURE_TYPES)}.")  # fmt: skip
-_resume_token = click.option("--resume-token", default="", metavar="TOKEN",
-                             help="The token of the request that this answers.")  # fmt: skip
+
+
+def _word_of_owner(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of what an owner says of work that may not go on."""
+    options = (
+        click.option("--reason", default="", metavar="TEXT", help="What keeps it from going on."),
+        click.option("--need", "needs", multiple=True, metavar="TEXT",
+                     help="What it takes; as often as needed."),
+        click.option("--safe-next-step", default="", metavar="TEXT",
+                     help="What can be done meanwhile without harm."),
+        click.option("--failure-type", default="", metavar="TYPE",
+                     help=f"One of {', '.join(FAILURE_TYPES)}."),
+        click.option("--resume-token", default="", metavar="TOKEN",
+                     help="The token of the request that this answers."),
+    )  # fmt: skip
+    for option in reversed((_summary, *options, _fact)):
+        command = option(command)
+    return command
+
+
+def _say(request: Request, call: str, said: Data, **more: Any) -> None:
+    """Carry out a call of an owner: ``said`` holds the options above as they were given."""
+    facts = facts_of(said.pop("facts"))
+    words = {name: text_of(said.pop(name)) for name in ("summary", "reason")}
+    needs = list(said.pop("needs"))
+    data = request.call(call, {**more, **words, "needs": needs, **said, "facts": facts})
+    acknowledge(request, data, _lines(data))
 
 
 @click.group("observe", no_args_is_help=False)
@@ -222,27 +241,9 @@ _NO_EVIDENCE: Final = "pending by word alone (OB-2); add such as --fact provider
 @verb("block", writes=True)
 @click.argument("node", required=False)
 @click.option("--task", "whole", is_flag=True, help="Not one node: the task as a whole.")
-@_summary
-@_reason
-@_need
-@_safe_next_step
-@_failure_type
-@_resume_token
-@_fact
+@_word_of_owner
 @click.pass_obj
-def block_command(
-    request: Request,
-    *,
-    node: str | None,
-    whole: bool,
-    summary: str,
-    reason: str,
-    needs: tuple[str, ...],
-    safe_next_step: str,
-    failure_type: str,
-    resume_token: str,
-    facts: tuple[str, ...],
-) -> None:
+def block_command(request: Request, /, *, node: str | None, whole: bool, **said: Any) -> None:
     """Confirm that a node, or the task, cannot go on.
 
     Takes a reason, what is needed, and a next step that does no harm (OB-3). A node at work is
@@ -258,44 +259,15 @@ def block_command(
         raise UsageError(
             "a block is of one NODE, or with --task of the whole task.", fix="Name one of the two."
         )
-    args = {
-        "node": node,
-        "summary": text_of(summary),
-        "reason": text_of(reason),
-        "needs": list(needs),
-        "safe_next_step": safe_next_step,
-        "failure_type": failure_type,
-        "resume_token": resume_token,
-        "facts": facts_of(facts),
-    }
-    data = request.call("block", args)
-    acknowledge(request, data, _lines(data))
+    _say(request, "block", said, node=node)
 
 
 @verb("reply", writes=True)
 @click.argument("letter")
 @click.option("--node", metavar="NODE", help="The step that is meant, when it could be several.")
-@_summary
-@_reason
-@_need
-@_safe_next_step
-@_failure_type
-@_resume_token
-@_fact
+@_word_of_owner
 @click.pass_obj
-def reply_command(
-    request: Request,
-    *,
-    letter: str,
-    node: str | None,
-    summary: str,
-    reason: str,
-    needs: tuple[str, ...],
-    safe_next_step: str,
-    failure_type: str,
-    resume_token: str,
-    facts: tuple[str, ...],
-) -> None:
+def reply_command(request: Request, /, *, letter: str, node: str | None, **said: Any) -> None:
     """Answer the supervisor as the owner of the work, by a letter.
 
     \b
@@ -313,16 +285,4 @@ def reply_command(
       perdure reply A --node N1 --summary "page 40 of 200" --resume-token TOKEN
       perdure reply B --reason "the API answers 401" --safe-next-step "keep what is there"
     """
-    args = {
-        "letter": letter,
-        "node": node,
-        "summary": text_of(summary),
-        "reason": text_of(reason),
-        "needs": list(needs),
-        "safe_next_step": safe_next_step,
-        "failure_type": failure_type,
-        "resume_token": resume_token,
-        "facts": facts_of(facts),
-    }
-    data = request.call("reply", args)
-    acknowledge(request, data, _lines(data))
+    _say(request, "reply", said, letter=letter, node=node)
