@@ -68,13 +68,12 @@ _ENDED: Final = frozenset({"RETRYABLE", "QUARANTINED", "CANCELLED"})
 def note_transition(state: State, node: Node, event: Event) -> None:
     """A move of a node, which is a newer word on the step than what was observed before."""
     observed, edge = state.observed, event.payload.get("edge")
-    if node.state in _FORWARD and edge != "RC1":
-        note_progress(state, event)
+    at = note_progress(state, event) if node.state in _FORWARD and edge != "RC1" else None
     if edge == "N04":
         if not ("steering" in event.payload or "goal" in event.payload):
             observed.errors += 1  # what is recalled has not failed
     elif node.state == "DONE":
-        _note_success(observed, moment(event.ts))
+        _note_success(observed, at)
     if edge == "N09" or node.state in ("DONE", "QUARANTINED", "CANCELLED"):
         observed.blocks.pop(node.node_id, None)
     step = observed.steps.get(node.node_id)
@@ -84,7 +83,7 @@ def note_transition(state: State, node: Node, event: Event) -> None:
         del observed.steps[node.node_id]
     elif node.state == "DONE":
         step.state = "COMPLETED"
-        step.completed_at, step.completed_ref = moment(event.ts), event.ref
+        step.completed_at, step.completed_ref = at, event.ref
         step.progress_after_completion = ""
     elif step.state == "COMPLETED":
         return

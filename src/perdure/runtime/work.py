@@ -300,11 +300,11 @@ def fail(engine: Engine, command: c.FailNode, *, op: str | None = None) -> Commi
 
 def move(engine: Engine, command: c.MoveNode) -> Committed:
     """Any other edge of FSM-N; one that ends an attempt tells what the disk holds of it."""
-    with engine.writing():
-        if command.to == "RETRYABLE":
-            facts = strike_facts(engine, command.node_id)
-            command = msgspec.structs.replace(command, disk_facts=facts)
+    if command.to != "RETRYABLE":
         return engine.execute(command)
+    with engine.writing():
+        facts = strike_facts(engine, command.node_id)
+        return engine.execute(msgspec.structs.replace(command, disk_facts=facts))
 
 
 def check(
