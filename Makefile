@@ -16,7 +16,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check -c constraints-dev.txt
 INPUTS := pyproject.toml constraints-dev.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types bench crash crash-mutants clean
+.PHONY: help demo test check lint types bench crash crash-mutants drill clients clean
 
 help:
 	@echo 'make demo    run the example (examples/stdlib-survey) with the runtime dependencies only'
@@ -24,6 +24,8 @@ help:
 	@echo 'make check   style, types and the fast tests: what CI runs'
 	@echo 'make crash   the long crash tests, with a new seed each time (CRASH_SEED=n for one again)'
 	@echo 'make crash-mutants   take durability away step by step; each must be noticed'
+	@echo 'make drill   the fault drill: forty workers that die, lie and stall (DRILL_SEED=n again)'
+	@echo 'make clients the real Claude Code, Codex and Gemini CLI from npm, about 900 MB each time'
 	@echo 'make bench   the benchmarks, about 8 minutes'
 	@echo 'make clean   remove environments, caches and build results'
 
@@ -78,6 +80,14 @@ crash: .venv/.stamp
 # Two at a time, each in a copy of src; ARGS='lease batch' tries those whose name has such a word.
 crash-mutants: .venv/.stamp
 	$(BIN)/python tests/crash/mutants.py $(ARGS)
+
+# With a new seed each time; the drill prints it. One at a time: forty workers are enough.
+drill: .venv/.stamp
+	$(BIN)/python -m pytest -m drill_full --timeout=0 -rP $(ARGS) tests/drill
+
+# Against a model API on loopback. Without npm, or its registry, they are skipped and say so.
+clients: .venv/.stamp
+	$(BIN)/python -m pytest -m clients --timeout=1200 -rs $(ARGS) tests/clients
 
 clean:
 	rm -rf .venv .venv-demo .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage build dist

@@ -10,6 +10,7 @@ from perdure.core.model import Spec as Spec
 from perdure.core.model import State as State
 from perdure.core.people import Question as Question
 from perdure.errors import BusyError as BusyError
+from perdure.errors import CardError as CardError
 from perdure.errors import CheckFailedError as CheckFailedError
 from perdure.errors import CorruptError as CorruptError
 from perdure.errors import EvidenceError as EvidenceError
@@ -32,6 +33,7 @@ __all__ = [
     "Artifact",
     "Budget",
     "BusyError",
+    "CardError",
     "CheckFailedError",
     "CheckpointedJob",
     "CorruptError",

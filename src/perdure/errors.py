@@ -3,7 +3,8 @@
     HaltError
     |-- CheckFailedError        exit 1   a check or a verification failed
     |-- UsageError              exit 2   the call is malformed (also a ValueError)
-    |   `-- TaskFileError                a task file does not validate
+    |   |-- TaskFileError                a task file does not validate
+    |   `-- CardError                    nor does the card of a procedure
     |-- NotFoundError           exit 3   no such workspace, node, artifact or event
     |-- RefusedError            exit 4   a rule of the protocol forbids it
     |   |-- TransitionError              not an edge of FSM-N or FSM-T, or its guard fails
@@ -86,6 +87,12 @@ class TaskFileError(UsageError):
     """The task file does not validate."""
 
     code = "task_file_invalid"
+
+
+class CardError(UsageError):
+    """The card of a procedure does not validate."""
+
+    code = "sop_invalid"
 
 
 class NotFoundError(HaltError):

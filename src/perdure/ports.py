@@ -60,6 +60,10 @@ class FileLock(Protocol):
 class Disk(Protocol):
     """The only door to files."""
 
+    @property
+    def syncs_at_once(self) -> bool:
+        """Whether syncs of several threads at once are quicker than one after the other."""
+
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """The bytes from ``offset``; fewer than ``length`` at the end of the file."""
 
@@ -77,8 +81,11 @@ class Disk(Protocol):
     def list_dir(self, path: str) -> list[str]:
         """Names in it, sorted; empty when it does not exist."""
 
-    def make_dirs(self, path: str) -> None:
-        """Create it and its parents; every name that was new is durable on return."""
+    def make_dirs(self, path: str, *, durable: bool = True) -> None:
+        """Create it and its parents; every name that was new is durable on return.
+
+        Without ``durable`` the last name is not, until something below it is made so.
+        """
 
     def replace(self, path: str, data: bytes, *, durable: bool) -> None:
         """Put a whole new file in place atomically: old bytes or new bytes, never a mixture.

@@ -19,10 +19,12 @@ from typing import Any, NamedTuple
 
 import commits
 import crash_states
+import dispatch
 import jobs
 import opening
 import processes
 import queries
+import shards
 from measure import Figure, file_system
 from workspaces import make_workspace
 
@@ -42,11 +44,15 @@ class Plan(NamedTuple):
     slow_rounds: int
     """Of figures whose round takes seconds."""
     seconds: float
+    shard_units: int
+    dispatch_nodes: int
 
 
 notes_per_round = 25
-FULL = Plan(1_000_000, (10, 1_000, 10_000), (1_000, 100_000, 1_000_000), 200, 40, 5, 8.0)
-QUICK = Plan(50_000, (10, 1_000), (1_000, 50_000), 60, 12, 3, 2.0)
+FULL = Plan(
+    1_000_000, (10, 1_000, 10_000), (1_000, 100_000, 1_000_000), 200, 40, 5, 8.0, 100_000, 1_000
+)
+QUICK = Plan(50_000, (10, 1_000), (1_000, 50_000), 60, 12, 3, 2.0, 5_000, 200)
 
 
 class Report:
@@ -200,6 +206,12 @@ def _task_sections(plan: Plan, directory: Path, made: Callable[[], Workspaces]) 
         "Queries and projections: times the limit (less is better)": (
             lambda: queries.query_figures(made().by_nodes, rounds=rounds),
             lambda: queries.projection_figures(made().by_nodes, rounds=rounds // 2),
+        ),
+        "Dispatch: times an append and a sync of one line (less is better)": (
+            lambda: dispatch.dispatch_figures(directory, plan.dispatch_nodes),
+        ),
+        "Shards: share of the speed of the same commands in a bare pool (more is better)": (
+            lambda: shards.shard_figures(directory, plan.shard_units),
         ),
         "Crash tests: times opening a closed workspace on a simulated disk (less is better)": (
             lambda: crash_states.figures(rounds, states_per_round=20),

@@ -432,12 +432,12 @@ def test_v3_without_a_human_check_is_judged_by_what_the_node_says(
     assert rt.node("report").state == "DONE"
 
 
-def test_v2_stays_unavailable(host: Host, rt: HaltRuntime) -> None:
+def test_v2_waits_for_an_auditor_and_asks_no_person(host: Host, rt: HaltRuntime) -> None:
     rt.add_node("report", "Write the report", verification_level="V2")
     rt.start("report")
     host.write(REPORT)
-    error = refused(rt.submit, "report")
-    assert (error.code, error.rule) == ("verification_level", "VR-1")
+    rt.submit("report")
+    assert (rt.node("report").state, asked(rt)) == ("VERIFYING", [])
 
 
 # Questions

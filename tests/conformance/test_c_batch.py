@@ -35,6 +35,7 @@ def task(run: str, *, units: str = "list: [a, b, c]", more: str = "", head: str 
     """A task with the batch node ``B`` and a plain node behind it."""
     return f"""
 task_id: t
+grants: ['write:$TASK/*']
 {head}
 nodes:
   - id: B
@@ -99,6 +100,7 @@ def test_verdict_rests_on_the_contract_that_the_journal_cites(project: BatchProj
 def test_items_are_what_the_nodes_before_have_made(project: BatchProject) -> None:
     text = f"""
 task_id: t
+grants: ['write:$TASK/*']
 nodes:
   - id: find
     run: printf 'x,1\\ny,2\\n' > "$PERDURE_SCOPE/rows.csv"; sed -i 1iid,n "$PERDURE_SCOPE/rows.csv"
@@ -226,6 +228,7 @@ def test_a_program_that_is_not_there_is_asked_for_before_any_unit_fails(
 ) -> None:
     text = """
 task_id: t
+grants: ['write:$TASK/*']
 nodes:
   - {id: B, map: {list: [a], run: [no-such-program, "{}"]}}
 """
@@ -353,6 +356,7 @@ def test_keys_are_shown_on_one_line_and_cut(project: BatchProject) -> None:
     run = 'cat "$PERDURE_TASK_DIR/i.jsonl" > "$PERDURE_TASK_DIR/seen"; exit 1'
     text = f"""
 task_id: t
+grants: ['write:$TASK/*']
 nodes:
   - {{id: B, retry: 1, map: {{items: i.jsonl, max_attempts: 1, workers: 1, run: '{run}'}}}}
 """
@@ -386,7 +390,7 @@ def most_at_once(lines: list[str], node: str = "") -> int:
 
 def test_slots_are_shared_by_all_nodes_of_a_run(project: BatchProject) -> None:
     keys = ", ".join(f"u{n}" for n in range(12))
-    text = "task_id: t\nnodes:\n"
+    text = "task_id: t\ngrants: ['write:$TASK/*']\nnodes:\n"
     for name, workers in (("A", "workers: 1, "), ("B", "")):
         text += f"  - {{id: {name}, map: {{list: [{keys}], {workers}run: '{COUNTED}'}}}}\n"
     text += f"  - {{id: C, run: '{COUNTED}; touch $PERDURE_SCOPE/c'}}\n"
@@ -401,6 +405,7 @@ def test_plain_nodes_come_before_units(project: BatchProject) -> None:
     keys = ", ".join(f"u{n}" for n in range(30))
     text = f"""
 task_id: t
+grants: ['write:$TASK/*']
 nodes:
   - {{id: B, priority: 9, map: {{list: [{keys}], run: '{COUNTED}'}}}}
   - {{id: C, run: '{COUNTED}; touch $PERDURE_SCOPE/c'}}
@@ -510,7 +515,11 @@ def test_a_node_that_is_cancelled_at_work_records_nothing_more(project: BatchPro
 def test_heartbeats_follow_the_ledger(project: BatchProject) -> None:
     head = "policies: {heartbeat_s: 0.001}"
     project.run(task("true", units="list: [a, b, c]\n      workers: 1", head=head))
-    beats = [event.payload["note"] for event in project.journal() if event.kind == "HEARTBEAT"]
+    beats = [
+        event.payload["note"]
+        for event in project.journal()
+        if event.kind == "HEARTBEAT" and event.entity.id == "B"
+    ]
     assert set(beats) <= {f"{done} of 3 units done" for done in (1, 2, 3)}
     assert beats
     assert beats == sorted(set(beats)), "none says the same as the one before"

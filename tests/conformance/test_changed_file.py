@@ -21,6 +21,7 @@ def project(workspace: str) -> Project:
 def task(*, run: str = MISSING, title: str = "First", more: str = "", head: str = "") -> str:
     return f"""
 task_id: t
+grants: ['write:$TASK/*']
 {head}
 nodes:
   - id: a
@@ -152,6 +153,7 @@ def test_a_command_that_becomes_many_units_takes_its_outputs_along(project: Proj
     amend(project, outputs=["artifacts/a/y"], run="exit 2")
     units = """
 task_id: t
+grants: ['write:$TASK/*']
 nodes:
   - id: a
     title: First
@@ -162,6 +164,18 @@ nodes:
     report = project.run(units)
     assert report["outcome"] == "finished", report
     assert project.node("a")["spec"]["outputs"] == ["artifacts/a/findings.jsonl"]
+
+
+def test_a_command_that_becomes_a_function_leaves_nothing_of_the_command(project: Project) -> None:
+    project.run(task())
+    amend(project, run="exit 2", priority=3)
+    function = task().replace(f'run: {MISSING} && touch "$PERDURE_SCOPE/x"', "python: 'os:getcwd'")
+    project.run(function)
+    spec = project.node("a")["spec"]
+    assert spec["python"] == {"call": "os:getcwd"}
+    assert spec.get("run") is None
+    assert spec["outputs"] == ["artifacts/a/x"]
+    assert project.node("a")["priority"] == 3
 
 
 def test_a_changed_ladder_is_reported_and_not_taken_over(project: Project) -> None:

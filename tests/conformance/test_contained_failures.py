@@ -33,6 +33,7 @@ def project(workspace: str) -> Project:
 def test_a_mess_in_one_scope_fails_that_node_and_no_other(project: Project, mess: str) -> None:
     text = f"""
 task_id: t
+grants: ['write:$TASK/*']
 nodes:
   - id: evil
     title: makes a mess
@@ -55,6 +56,7 @@ nodes:
 def test_a_name_that_is_not_utf8_fails_its_node_only(project: Project) -> None:
     text = r"""
 task_id: t
+grants: ['write:$TASK/*']
 nodes:
   - {id: odd, title: odd name, run: 'touch "$PERDURE_SCOPE/$(printf "\\377")"', retry: 1}
   - {id: good, title: works, run: 'echo x > "$PERDURE_SCOPE/o"'}
@@ -67,6 +69,7 @@ nodes:
 def test_a_check_script_that_changes_an_artifact_does_not_pass_its_node(project: Project) -> None:
     text = """
 task_id: t
+grants: ['write:$TASK/*']
 nodes:
   - id: a
     title: a
@@ -81,6 +84,7 @@ nodes:
 def test_a_signal_ends_a_check_script_and_the_next_run_verifies_again(project: Project) -> None:
     text = """
 task_id: t
+grants: ['write:$TASK/*']
 nodes:
   - id: a
     title: a

@@ -295,6 +295,7 @@ def test_nothing_happens_however_long_nobody_answers(host: Host) -> None:
 
 TASK = """
 task_id: t
+grants: ['write:$TASK/*']
 nodes:
   - id: make
     run: 'echo half > "$PERDURE_SCOPE/part"; exit 7'
@@ -307,6 +308,7 @@ nodes:
 """
 WRONG = """
 task_id: t
+grants: ['write:$TASK/*']
 nodes:
   - id: make
     run: 'echo bad > "$PERDURE_SCOPE/whole"'
@@ -371,6 +373,7 @@ def test_a_batch_node_is_put_to_a_person_with_its_units_counted(workspace: str) 
     project = BatchProject(workspace)
     text = """
 task_id: t
+grants: ['write:$TASK/*']
 nodes:
   - id: B
     map: {list: [a, b], run: 'exit 3', max_attempts: 1}

@@ -407,9 +407,10 @@ def test_vr_1_a_verdict_short_of_the_minimum_is_not_a_pass(host: Host, rt: HaltR
     rt.add_node("N1", "first", verification_level="V2")
     rt.start("N1")
     host.write("artifacts/N1/o")
+    rt.submit("N1")
     with pytest.raises(RefusedError) as caught:
-        rt.submit("N1")
-    assert caught.value.rule == "VR-1"
+        rt.transition("N1", "DONE", evidence=["artifacts/N1/o"])
+    assert (caught.value.code, caught.value.rule) == ("audit_pending", "VR-1")
     assert rt.node("N1").state == "VERIFYING"
 
 

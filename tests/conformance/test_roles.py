@@ -9,9 +9,11 @@ from tests.unit.core.story import Story
 
 from perdure import HaltError, HaltRuntime, RefusedError, UsageError
 from perdure.core import commands as c
-from perdure.core.authority import ROLES, check_authority, check_ruling, holders, owns
+from perdure.core import dispatch_commands as d
+from perdure.core.authority import check_authority, check_ruling, holders, owns
 from perdure.core.model import Budget, Executor, Integrity, Spec, State
 from perdure.core.people import Gate, Question
+from perdure.core.rights import ROLES
 from perdure.runtime.batching import Committed
 from perdure.runtime.calls import perform
 from perdure.storage import spool
@@ -54,6 +56,14 @@ MATRIX: list[tuple[c.Command, frozenset[str]]] = [
     (c.RecordReply("A", "N1"), WORK),
     (c.MoveTask("SUSPENDED"), TASK),
     (c.AppendRaw("STEP_PROGRESS", "node", "N1", {}), WORK | {"recorder", "sponsor"}),
+    (d.OpenSlot("N1", "inv-1", "ab" * 32, "executor:inv-1", 1), GRAPH),
+    (d.CloseSlot("inv-1", "landed", 1), GRAPH),
+    (d.Suspect("inv-1", 9.0, 3.0, "policy"), GRAPH),
+    (d.RecordLate("N1", "inv-1", 1), GRAPH),
+    (d.ChangeMode("C", "why"), TASK),
+    (d.RecordAudit("N1", "verifier:eve", True, "clean", ("I1",), {}, "", ()), GRAPH | {"verifier"}),
+    (d.RecordPlan({}), GRAPH),
+    (d.MovePhase("plan"), GRAPH),
     (c.MoveNode("N2", "RUNNING"), WORK),
     (c.MoveNode("N1", "VERIFYING"), WORK),
     (c.MoveNode("N1", "BLOCKED"), WORK),

@@ -96,6 +96,7 @@ def project(workspace: str) -> Project:
 def effect(command: str, *, more: str = "", allowed: str = "pay") -> str:
     return f"""
 task_id: shop
+grants: ['write:$TASK/*']
 standing_authorities: [{allowed}]
 nodes:
   - id: pay
@@ -118,9 +119,21 @@ SLIP = 'echo paid > "$PERDURE_SCOPE/slip"'
         ("exit 1", ""),
         ("exit 64", ""),
         ("exit 75", ""),
+        ("nosuchprogram-of-this-test", ""),
+        ("exit 126", ""),
+        ("echo invalid api key; exit 1", ""),
         ("exec sleep 60", "budget: {wall: 0.2}"),
     ],
-    ids=["success", "failure", "bad-input", "trouble-outside", "time-limit"],
+    ids=[
+        "success",
+        "failure",
+        "bad-input",
+        "trouble-outside",
+        "no-program",
+        "not-executable",
+        "credentials",
+        "time-limit",
+    ],
 )
 def test_an_effect_that_ends_without_a_receipt_is_held_and_not_started_again(
     project: Project, command: str, more: str
@@ -135,6 +148,18 @@ def test_an_effect_that_ends_without_a_receipt_is_held_and_not_started_again(
         assert "did its external effect happen?" in question
         assert report["waiting"] == ["pay"]
     assert project.edges("pay") == ["N01", "N02", "N05"]
+
+
+def test_an_effect_whose_program_could_not_be_started_asks_for_the_program_alone(
+    project: Project,
+) -> None:
+    text = effect("").replace(f"run: >-\n      {STARTED} ", "run: [./nosuchprogram]")
+    assert project.run(text)["exit_code"] == 10
+    node = project.node("pay")
+    assert node["state"] == "BLOCKED"
+    (question,) = project.run(text)["questions"].values()
+    assert "could not be started" in question
+    assert "effect" not in question
 
 
 def test_an_effect_that_is_interrupted_is_held_and_not_started_again(project: Project) -> None:
@@ -206,6 +231,7 @@ def test_a_star_is_the_authority_for_every_effect(project: Project) -> None:
 def chain(middle: str, *, more: str = "", deps: str = "middle", head: str = "") -> str:
     return f"""
 task_id: chain
+grants: ['write:$TASK/*']
 {head}
 nodes:
   - id: middle
@@ -373,6 +399,7 @@ def test_a_verdict_on_an_attempt_that_is_over_does_not_count_for_the_next_one(
     (project.directory / "late.sh").write_text(CHECKED_LATE, encoding="utf-8")
     report = project.run(f"""
 task_id: late
+grants: ['write:$TASK/*']
 nodes:
   - id: slow
     run: {STARTED} echo $$ > "$PERDURE_SCOPE/out"
@@ -384,3 +411,54 @@ nodes:
     assert (project.directory / "checks").read_text(encoding="utf-8").count("x") == 3
     (done,) = [event for event in project.journal() if event.payload.get("edge") == "N06"]
     assert list(done.payload["artifacts"]) == project.node("slow")["artifacts"]
+
+
+# Why something failed
+
+
+WHY = "cannot open the register"
+FAILING = f"""
+task_id: why
+policies: {{retry_budget: 1}}
+nodes:
+  - id: n
+    run: echo first; echo {WHY} >&2; echo; exit 1
+"""
+
+
+def test_what_a_command_said_last_is_told_wherever_its_failure_is(project: Project) -> None:
+    report = project.run(FAILING)
+    seen = f"exit 1: {WHY}"
+    (question,) = report["questions"].values()
+    assert seen in question
+    node = project.node("n")
+    assert node["diagnosis"] == seen
+    assert [failure["signature"] for failure in node["failures"]] == ["exit 1"]
+    (failed,) = project.told("failed")
+    assert (failed["why"], failed["said"]) == ("exit 1", WHY)
+    with open(f"{project.workspace}/{failed['log']}", encoding="utf-8") as log:
+        assert WHY in log.read()
+
+
+def test_the_next_contract_tells_what_the_last_attempt_said(project: Project) -> None:
+    project.run(FAILING.replace("retry_budget: 1", "retry_budget: 2"))
+    told = []
+    for started in project.told("started"):
+        path = Path(project.workspace, "contracts", f"{started['invocation']}.json")
+        told.append(json.loads(path.read_text(encoding="utf-8"))["previous_failure"])
+    assert told == ["", f"exit 1: {WHY}"]
+
+
+def test_a_shell_line_whose_command_was_killed_has_died_of_the_signal(project: Project) -> None:
+    text = "task_id: k\npolicies: {retry_budget: 1}\nnodes:\n  - id: n\n    run: "
+    project.run(text + "\"sh -c 'kill -9 $$'; exit $?\"\n")
+    (failed,) = project.told("failed")
+    assert (failed["why"], failed["death"]["mode"]) == ("exit 137 (signal 9)", "killed")
+
+
+def test_pd_h1_an_empty_file_is_no_output_and_the_death_is_a_first_one(project: Project) -> None:
+    text = "task_id: e\npolicies: {retry_budget: 1}\nnodes:\n  - id: n\n    run: "
+    project.run(text + "': > \"$PERDURE_SCOPE/table.csv\"; exit 1'\n")
+    (failed,) = project.told("failed")
+    assert failed["death"]["first"]
+    assert "nothing on disk" in failed["death"]["observation"]

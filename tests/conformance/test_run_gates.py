@@ -68,6 +68,7 @@ def project(workspace: str) -> PeopleProject:
 def task(gate: str, *, head: str = "", a: str = "echo text", more: str = "") -> str:
     return f"""
 task_id: letter
+grants: ['write:$TASK/*']
 {head}
 nodes:
   - id: write

@@ -17,6 +17,7 @@ from tests.conformance.test_run_gates import PeopleProject
 
 from perdure import HaltRuntime
 from perdure.control.batch import BatchNodes
+from perdure.control.dispatch_control import DispatchControl
 from perdure.control.endings import Endings
 from perdure.control.pacing import RetryPacing
 from perdure.control.report import conclude_run
@@ -82,6 +83,7 @@ def project(workspace: str) -> SteeredProject:
 def task(run: str, *, more: str = "") -> str:
     return f"""
 task_id: pages
+grants: ['write:$TASK/*']
 nodes:
   - id: a
     run: {STARTED} {run}
@@ -245,6 +247,7 @@ def batch(workspace: str) -> BatchProject:
 
 UNITS = """
 task_id: t
+grants: ['write:$TASK/*']
 nodes:
   - id: B
     map:
@@ -289,6 +292,7 @@ def test_a_node_that_could_not_be_started_is_tried_again_once_it_is_amended(
     (batch.directory / "wait.sh").write_text(f"until {taken}; do sleep 0.01; done")
     text = """
 task_id: t
+grants: ['write:$TASK/*']
 nodes:
   - {id: long, run: 'true', outputs: none, accept: ['script: true']}
   - {id: c, run: sh "$PERDURE_TASK_DIR/wait.sh", outputs: none, accept: ['script: true']}
@@ -333,7 +337,8 @@ def test_a_batch_that_is_amended_by_the_commit_that_starts_it_has_the_new_units(
         runtime.add_node("a", "A", map={"list": ["k1"], "run": "true"})
         runtime.move_task("EXECUTING")
         endings = Endings(runtime, RetryPacing(runtime.engine), told.append)
-        nodes = BatchNodes(runtime, endings, jobs=1, emit=told.append)
+        control = DispatchControl(runtime.engine, told.append)
+        nodes = BatchNodes(runtime, endings, control, jobs=1, emit=told.append)
         args = {"text": "Two", "nodes": ["a"], "changes": {"map": TWO_UNITS}}
         come_in_at_next_commit(runtime.engine, args)
         nodes.start(runtime.state.nodes["a"])

@@ -25,6 +25,7 @@ WAITS = (
 def task(policy: str = "") -> str:
     return f"""
 task_id: t
+grants: ['write:$TASK/*']
 nodes:
   - id: B
     map:

@@ -132,6 +132,8 @@ class CountedOs:
 class CutDisk:
     """``ports.Disk``: the real one, in a process with a fuse."""
 
+    syncs_at_once = False
+
     def __init__(self, fuse: Fuse | None = None) -> None:
         self.fuse = fuse or Fuse()
         self.bytes_read = 0
@@ -190,9 +192,9 @@ class CutDisk:
 
     # Changing
 
-    def make_dirs(self, path: str) -> None:
+    def make_dirs(self, path: str, *, durable: bool = True) -> None:
         with self.tapped():
-            self._real.make_dirs(path)
+            self._real.make_dirs(path, durable=durable)
 
     def replace(self, path: str, data: bytes, *, durable: bool) -> None:
         with self.tapped():

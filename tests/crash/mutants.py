@@ -5,8 +5,9 @@
 tests that stand guard over that step run against the copy. First they all run against a copy
 without an edit, so that what notices a mutant is not broken anyway. The mutants of jobs and batch
 nodes are in ``job_mutants.py``, those of everything between people and a task in
-``people_mutants.py``. Exits 1 when a mutant survives,
-2 when an edit has lost its place. Nothing in this repository is changed.
+``people_mutants.py``, those of work that is given to others in ``dispatch_mutants.py`` and
+``child_mutants.py``. Exits 1 when a mutant survives, 2 when an edit has lost its place. Nothing in
+this repository is changed.
 """
 
 import os
@@ -21,6 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from child_mutants import CHILD_MUTANTS
+from dispatch_mutants import DISPATCH_MUTANTS
 from job_mutants import JOB_MUTANTS
 from mutant import Mutant
 from people_mutants import PEOPLE_MUTANTS
@@ -302,7 +305,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "artifact not synced before it is registered",
         "runtime/evidence.py",
-        "    _sync_bytes(engine, real, clean)\n",
+        "    _sync_bytes(engine, {real: clean}, synced)\n",
         "",
         (POWER,),
         "power_lost and submit",
@@ -310,18 +313,46 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "artifact's name not synced before it is registered",
         "runtime/evidence.py",
-        "    _sync_names(engine, real, synced)\n",
+        "    _sync_names(engine, [real], synced)\n",
         "",
         (POWER,),
         "power_lost and (submit or life)",
     ),
     Mutant(
+        "files of claims not synced ahead of their commit",
+        "runtime/evidence.py",
+        "    _sync_bytes(engine, files, synced)\n",
+        "    synced.update(files)\n",
+        ("tests/crash/test_claims_together.py",),
+    ),
+    Mutant(
+        "names of files of claims not synced ahead of their commit",
+        "runtime/evidence.py",
+        "    sync_all(engine.disk, (), above)\n",
+        "",
+        ("tests/crash/test_claims_together.py",),
+    ),
+    Mutant(
         "contract not synced before it is cited",
-        "runtime/contracts.py",
-        "engine.disk.replace(engine.layout.contract(invocation_id), data, durable=True)",
-        "engine.disk.replace(engine.layout.contract(invocation_id), data, durable=False)",
+        "runtime/contract_file.py",
+        "    engine.make_durable(path)\n",
+        "",
         (POWER,),
         "power_lost and submit",
+    ),
+    Mutant(
+        "contracts of a batch not synced before its commit",
+        "runtime/engine.py",
+        "                    batching.make_durable(self.disk, batch.unsynced)\n",
+        "",
+        ("tests/crash/test_contracts_together.py",),
+    ),
+    Mutant(
+        "copies not synced before a local destructive effect",
+        "runtime/copies.py",
+        "        file.sync()\n",
+        "",
+        ("tests/crash/test_saved_files.py",),
     ),
     # Recovery
     Mutant(
@@ -357,6 +388,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "f15 or f17 or RC1 or vanish or gone or missing",
     ),
 )
+
+ALL: tuple[Mutant, ...] = (
+    *MUTANTS, *JOB_MUTANTS, *PEOPLE_MUTANTS, *DISPATCH_MUTANTS, *CHILD_MUTANTS,
+)  # fmt: skip
 
 
 class Result(NamedTuple):
@@ -441,11 +476,7 @@ def check_unmutated(mutants: Sequence[Mutant]) -> Result:
 
 
 def main(names: Sequence[str]) -> int:
-    chosen = [
-        mutant
-        for mutant in (*MUTANTS, *JOB_MUTANTS, *PEOPLE_MUTANTS)
-        if not names or any(word in mutant.name for word in names)
-    ]
+    chosen = [mutant for mutant in ALL if not names or any(word in mutant.name for word in names)]
     with ThreadPoolExecutor(at_once) as pool:
         control = pool.submit(check_unmutated, chosen)
         results = []

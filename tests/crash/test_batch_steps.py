@@ -58,6 +58,8 @@ When = Literal["before", "middle", "after"]
 class Machine:
     """One host; each run is a process of its own."""
 
+    task = TASK
+
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self.root = f"{directory}/w"
@@ -70,7 +72,7 @@ class Machine:
         self.pid += 1
         seen = self.processes.seen_from(self.pid)
         world = World(disk, SystemClock(), RandomIds(), seen, ENVIRONMENT)
-        task = load_task_file(f"{self.directory}/task.yaml", TASK.encode())
+        task = load_task_file(f"{self.directory}/task.yaml", self.task.encode())
         try:
             report = run_task(
                 self.root,
@@ -90,17 +92,18 @@ class Machine:
     def die_in(self, disk: CutDisk, *, surely: bool = True) -> None:
         """A run that meets its end, unless it need not."""
         died, before = False, set(psutil.Process().children())
+        # A killed process closes nothing; here its objects would try to, now or at some later time.
+        hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
         try:
             self.run(disk)
         except Killed:
             died = True
+        finally:
+            gc.collect()
+            sys.unraisablehook = hook
         assert died or not surely
         for child in set(psutil.Process().children()) - before:
             child.wait(10)  # of the process that died, whose children are ours here
-        # A killed process closes nothing; here its objects would try to, at some later time.
-        hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
-        gc.collect()
-        sys.unraisablehook = hook
 
     def lines(self, path: str) -> list[dict[str, object]]:
         """The whole lines of a file of lines."""

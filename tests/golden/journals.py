@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.crash import scenes, workloads
 from tests.crash.sim_machine import SimMachine
+from tests.golden.dispatched import dispatched
 
 from perdure import __version__
 from perdure.core.codec import Scan, to_json
@@ -46,6 +47,7 @@ SCRIPTS: dict[str, Callable[[SimMachine], object]] = {
     "words_in_a_file": workloads.written_words,
     "another_plan_and_goal": workloads.replans,
     "observations_and_replies": workloads.observations,
+    "dispatched_workers": dispatched,
 }
 
 

@@ -40,9 +40,9 @@ class DyingDisk(RealDisk):
         super().__init__()
         self.left = at
 
-    def make_dirs(self, path: str) -> None:
+    def make_dirs(self, path: str, *, durable: bool = True) -> None:
         self._step()
-        super().make_dirs(path)
+        super().make_dirs(path, durable=durable)
 
     def replace(self, path: str, data: bytes, *, durable: bool) -> None:
         self._step()

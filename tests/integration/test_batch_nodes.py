@@ -22,6 +22,7 @@ kills = 3
 
 BIG = """
 task_id: big
+grants: ['write:$TASK/*']
 nodes:
   - id: list
     run: seq 1 300 > "$PERDURE_SCOPE/items.txt"
@@ -134,6 +135,7 @@ def test_a_batch_that_is_killed_at_random_does_each_unit_once(project: Project) 
 
 REORDERED = """
 task_id: again
+grants: ['write:$TASK/*']
 nodes:
   - id: batch
     retry: 1
@@ -174,6 +176,7 @@ def test_f18_items_reordered_inserted_and_listed_twice_are_each_done_once(
 
 WAITING = """
 task_id: waits
+grants: ['write:$TASK/*']
 nodes:
   - id: batch
     map:

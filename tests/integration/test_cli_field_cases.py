@@ -98,6 +98,7 @@ for number in range(300):
 
 TASK = """
 task_id: produce
+grants: ['write:$TASK/*']
 nodes:
   - id: lines
     title: Write three hundred lines

@@ -128,8 +128,10 @@ def test_a_batch_whose_check_fails_leaves_no_job_without_findings(tmp_path: Path
 
 def test_a_process_that_hides_from_every_look_ends_with_the_run(tmp_path: Path) -> None:
     hidden = (
-        'mkfifo at; env -i "$(command -v setsid)" "$(command -v sh)" -c '
-        '\'echo hidden > at; exec "$0" 3600\' "$(command -v sleep)" & read hidden < at;'
+        'at="$PERDURE_SCOPE/at"; mkfifo "$at";'
+        ' env -i "$(command -v setsid)" "$(command -v sh)" -c '
+        '\'echo hidden > "$1"; exec "$0" 3600\' "$(command -v sleep)" "$at" &'
+        ' read hidden < "$at"; rm "$at";'
         ' echo $! > "$PERDURE_SCOPE/pid"'
     )
     text = f"task_id: t\nnodes:\n  - id: n\n    run: {json.dumps(hidden)}\n"
@@ -163,7 +165,7 @@ def test_nobody_elses_files_are_removed_with_those_of_former_runs(tmp_path: Path
 def test_a_damaged_line_costs_a_batch_one_unit(tmp_path: Path) -> None:
     run = 'echo "$PERDURE_KEY" >> ran; test "$PERDURE_KEY" != z || test -e fixed'
     node = f"  - id: b\n    map: {{list: [x, y, z], run: {json.dumps(run)}, max_attempts: 1}}\n"
-    text = f"task_id: t\nnodes:\n{node}    retry: 1\n"
+    text = f"task_id: t\ngrants: ['write:ran']\nnodes:\n{node}    retry: 1\n"
     (tmp_path / "task.yaml").write_text(text, encoding="utf-8")
     workspace = tmp_path / "w"
     line = ("-C", str(workspace), "run", "task.yaml", "--jobs", "1")

@@ -16,6 +16,7 @@ from tests.integration.shell import PERDURE, call, environment, finish, start
 
 TASK = """
 task_id: small
+grants: ['write:$TASK/*']
 nodes:
   - id: first
     run: echo one > "$PERDURE_SCOPE/a.txt"
@@ -29,6 +30,7 @@ nodes:
 # Says on a pipe that it is at work, and ends when somebody reads from the other one.
 WAITING = """
 task_id: waits
+grants: ['write:$TASK/*']
 nodes:
   - id: long
     run: echo at work > "$PERDURE_TASK_DIR/at-work"; echo x > "$PERDURE_TASK_DIR/gate";

@@ -16,10 +16,10 @@ from perdure.control.executor import (
     start_command,
     wait_for_commands,
 )
-from perdure.control.orphans import PidRecord
 from perdure.errors import StorageError
 from perdure.host import SystemClock
 from perdure.ports import Clock
+from perdure.runtime.orphans import PidRecord
 from perdure.storage.disk import RealDisk
 
 CLOCK = SystemClock()

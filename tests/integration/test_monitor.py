@@ -10,6 +10,7 @@ import psutil
 import pytest
 from tests.integration.monitoring import Watched, call_here
 from tests.integration.shell import call, finish, start
+from tests.integration.test_real_faults import until
 
 from perdure.service.tasks import Service
 
@@ -285,6 +286,7 @@ open(os.environ["PERDURE_SCOPE"] + "/out.txt", "w").write("done")
 """
 TASK = """
 task_id: slow
+grants: ['write:$TASK/*']
 nodes:
   - id: N1
     title: One long call
@@ -306,6 +308,8 @@ class Run:
         os.mkfifo(f"{self.task.workspace}/go")
         self.process = start("-C", self.task.workspace, "run", self.file)
         self.worker = int(Path(self.task.workspace, "reached").read_text())
+        # The command may come here before the run has written its pid down.
+        until(lambda: list(Path(self.task.workspace, "tmp/run").glob("*.json")) or None)
 
     def let_go(self) -> None:
         Path(self.task.workspace, "go").write_text("")

@@ -12,7 +12,8 @@ import msgspec
 import psutil
 import pytest
 
-from perdure.control.orphans import (
+from perdure.host import SystemClock
+from perdure.runtime.orphans import (
     Hold,
     Orphan,
     PidRecord,
@@ -20,7 +21,6 @@ from perdure.control.orphans import (
     find_orphans,
     stop_orphans,
 )
-from perdure.host import SystemClock
 from perdure.storage.disk import RealDisk
 
 CLOCK = SystemClock()
@@ -216,7 +216,7 @@ def test_a_process_inside_the_invocation_never_finds_itself_nor_stops_its_parent
 ) -> None:
     script = """
 import sys
-from perdure.control.orphans import find_orphans, stop_orphans
+from perdure.runtime.orphans import find_orphans, stop_orphans
 from perdure.host import SystemClock
 from perdure.storage.disk import RealDisk
 orphans = find_orphans({sys.argv[1]: "N1"}, sys.argv[2], disk=RealDisk())

@@ -4,6 +4,7 @@ The commands are real processes that talk to perdure themselves, in the role tha
 them; FIFOs say how far they are and let them go on.
 """
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.integration.shell import call, finish, start
 
 TASK = f"""
 task_id: t1
+grants: ['write:$TASK/*']
 goal: do it
 nodes:
   - id: long
@@ -84,6 +86,6 @@ def test_a_goal_that_changes_under_a_run_recalls_it_and_reaches_the_next_attempt
     assert (node["attempts"], node["interruptions"]) == (3, 2), "neither is a strike"
     contract = (project / f"w/contracts/{node['invocation']}.json").read_text(encoding="utf-8")
     assert "The goal of the task is now: do it well (J-" in contract
-    assert '"goal":"do it well"' in contract
+    assert json.loads(contract)["parent"]["goal"] == "do it well"
     kinds = [e["kind"] for e in call("-C", "w", "log", "--json", cwd=str(project)).data["events"]]
     assert kinds.count("GOAL_AMENDED") == 1

@@ -20,6 +20,7 @@ echo "12 ${UNITS:-feet}" > "$PERDURE_SCOPE/length"
 
 TASK = """
 task_id: bridge
+grants: ['write:$TASK/*']
 people: {sponsor: ada, gatekeeper: eve}
 nodes:
   - id: survey

@@ -35,6 +35,7 @@ REWRITE = os.environ.get("PERDURE_REWRITE") == "1"
 
 VOLATILE = [
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(?:Z|[+-]\d\d:\d\d)"), "TIME"),
+    (re.compile(r"^(  (?:writes|network) +)(?:landlock.*|policy only)$"), r"\1HELD"),
     (re.compile(r"^\d\d:\d\d:\d\d "), "CLOCK "),
     (re.compile(r"\b\d{8}T\d{6}Z\b"), "STAMP"),
     (re.compile(r"\b[01] s old\b"), "SECONDS old"),

@@ -23,13 +23,14 @@ PROMISED = [
     "log", "verify", "doctor", "selftest", "explain", "run", "map", "job status",
     "job verify", "job errors", "job retry", "observe progress", "observe completed",
     "observe task-completed", "observe external", "observe download", "block", "reply",
-    "amend", "split", "quarantine", "goal", "policy",
+    "amend", "split", "quarantine", "goal", "policy", "dispatch", "judge",
 ]  # fmt: skip
 WRITING = [
     "add", "start", "beat", "submit", "check", "fail", "retry", "receipt", "artifact add", "cancel",
     "pause", "note", "decide", "steer", "ask", "answer", "approve", "revise", "reject",
     "observe progress", "observe completed", "observe task-completed", "observe external",
     "observe download", "block", "reply", "amend", "split", "quarantine", "goal", "policy",
+    "dispatch", "judge",
 ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ command) is looked for in the text.
 """
 
 import ast
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -16,23 +17,33 @@ from pathlib import Path
 import pytest
 
 from perdure import errors
-from perdure.control import taskfile, taskfile_nodes, taskfile_people, taskfile_tree
+from perdure.control import (
+    taskfile,
+    taskfile_actions,
+    taskfile_map,
+    taskfile_nodes,
+    taskfile_people,
+    taskfile_tree,
+)
 from perdure.control.outcome import Ended, classify
 from perdure.core import (
-    authority,
     check_values,
+    contract,
     criteria,
     durations,
+    grants,
     machine,
     model,
     naming,
     people,
 )
 from perdure.core.check_methods import METHODS
+from perdure.core.diagnosis import ROWS, SCOPE_ROW
 from perdure.core.recovery import NODE_RULES
+from perdure.core.rights import MOVES, RIGHTS, ROLES, TO_READY
 from perdure.core.rules import meaning_of, rule_ids
 from perdure.core.supervision_decide import _ACTS, PRECEDENCE
-from perdure.runtime import file_glob, probe, verify
+from perdure.runtime import file_glob, probe, saved_files, verify
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -168,13 +179,19 @@ def supervision() -> str:
 
 
 def rights() -> str:
-    every = [*authority._RIGHTS.values(), *authority._MOVES.values(), authority._TO_READY]
+    every = [*RIGHTS.values(), *MOVES.values(), TO_READY]
     said = dict.fromkeys((right.what, right.roles) for right in every)
-    lines = (
-        (what, "everybody" if roles == authority.ROLES else ", ".join(roles))
-        for what, roles in said
-    )
+    lines = ((what, "everybody" if roles == ROLES else ", ".join(roles)) for what, roles in said)
     return rows("to | takes one of", lines)
+
+
+def causes() -> str:
+    last = {row.seen: row for row in (*ROWS, SCOPE_ROW)}
+    lines = (
+        (f"`{row.cause}`" if row.cause else "", row.seen, f"`{row.failure_class}`", row.advice)
+        for row in last.values()
+    )
+    return rows("cause | seen | class | what helps", lines)
 
 
 LIMITS = (
@@ -193,6 +210,9 @@ LIMITS = (
     ("one line of a file that is read by lines", probe.line_bytes_max, "bytes"),
     ("names a glob looks at", file_glob.glob_entries_max, "names"),
     ("contract", model.contract_bytes_max, "bytes"),
+    ("grants of a node", grants.grants_max, "grants"),
+    ("files copied before an S1 node starts", saved_files.saved_files_max, "files"),
+    ("their bytes", saved_files.saved_bytes_max, "bytes"),
     ("events in one commit", model.events_per_commit_max, "events"),
     ("one event", model.event_bytes_max, "bytes"),
     ("nodes in a task", model.nodes_max, "nodes"),
@@ -255,7 +275,20 @@ def error_codes() -> str:
     return rows("code | exit | raised as", lines())
 
 
+def schema_of_a_contract() -> str:
+    """No table, but made from the code like one; a line for each field."""
+    schema = contract.contract_schema()
+    lines = ["```json", f'{{"$ref": {json.dumps(schema["$ref"])}, "$defs": {{']
+    for name, kind in schema["$defs"].items():
+        fields = kind.pop("properties")
+        lines += [f' "{name}": {{', *(f"  {json.dumps(k)}: {json.dumps(kind[k])}," for k in kind)]
+        inner = [f'   "{field}": {json.dumps(about)}' for field, about in fields.items()]
+        lines += ['  "properties": {', ",\n".join(inner), "  }", " },"]
+    return "\n".join([*lines[:-1], " }", "}}", "```", ""])
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "contract-schema": schema_of_a_contract,
     "node-edges": node_edges,
     "task-edges": task_edges,
     "recovery-rules": recovery_rules,
@@ -268,6 +301,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "error-codes": error_codes,
     "supervision": supervision,
     "rights": rights,
+    "causes": causes,
 }
 
 
@@ -310,9 +344,19 @@ def test_every_key_of_a_task_file_is_documented() -> None:
         *taskfile_people.GATE_KEYS,
         *taskfile_nodes._NODE_KEYS,
         *taskfile_nodes._BUDGET_KEYS,
-        *taskfile_nodes.UNAVAILABLE_ACTIONS,
+        *taskfile_actions.PYTHON_KEYS,
+        *taskfile_actions.AGENT_KEYS,
+        *taskfile_actions.SOP_KEYS,
+        *taskfile_actions.HUMAN_KEYS,
+        *taskfile_map.MAP_KEYS,
     }
     assert {key for key in keys if f"`{key}`" not in text} == set()
+
+
+def test_every_field_of_a_contract_is_documented() -> None:
+    text = (DOCS / "contract.md").read_text(encoding="utf-8").partition("## The schema")[0]
+    fields = contract.Contract.__struct_fields__
+    assert {name for name in fields if f"`{name}`" not in text} == set()
 
 
 def test_every_variable_of_a_command_is_documented() -> None:

@@ -16,8 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def mutants(monkeypatch: pytest.MonkeyPatch) -> Sequence[Any]:
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "crash"))
-    module = import_module("mutants")
-    found: Sequence[Any] = (*module.MUTANTS, *module.JOB_MUTANTS, *module.PEOPLE_MUTANTS)
+    found: Sequence[Any] = import_module("mutants").ALL
     return found
 
 

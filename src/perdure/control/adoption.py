@@ -22,8 +22,8 @@ import sys
 import threading
 from typing import Any, Final
 
-from perdure.control.orphans import Orphan, start_time, start_tolerance_s, stop_orphans
 from perdure.ports import Clock
+from perdure.runtime.orphans import Orphan, start_time, start_tolerance_s, stop_orphans
 
 stranger_grace_s: Final = 2.0
 """Between SIGTERM and SIGKILL for what hid from every look but the last."""

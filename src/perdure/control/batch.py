@@ -13,11 +13,13 @@ from typing import Any
 
 from perdure.control.batch_job import BatchJob
 from perdure.control.batch_node import BatchNode, class_of, problem_chars_max
+from perdure.control.dispatch_control import DispatchControl
 from perdure.control.endings import Emit, Endings
 from perdure.control.executor import RunningCommand
 from perdure.control.former_run import stop_former_run
 from perdure.control.inventory import Inventory, Uncounted, take_inventory
 from perdure.control.leftovers import Census
+from perdure.core.dispatch_commands import ChangeMode
 from perdure.core.model import Node
 from perdure.errors import HaltError, RefusedError
 from perdure.runtime import work
@@ -73,10 +75,19 @@ class _Opening:
 class BatchNodes:
     """The batch nodes at work in one run."""
 
-    def __init__(self, runtime: HaltRuntime, endings: Endings, *, jobs: int, emit: Emit) -> None:
+    def __init__(
+        self,
+        runtime: HaltRuntime,
+        endings: Endings,
+        control: DispatchControl,
+        *,
+        jobs: int,
+        emit: Emit,
+    ) -> None:
         self._runtime = runtime
         self._engine = runtime.engine
         self._endings = endings
+        self._control = control
         self._jobs = jobs
         self._emit = emit
         self.census: Census | None = None
@@ -137,11 +148,18 @@ class BatchNodes:
         assert opening.batch_job is not None
         try:
             self._stop_former_run(node)
-            batch = BatchNode(self._engine, node, opening.inventory, opening.batch_job, self._emit)
+            batch = BatchNode(
+                self._engine,
+                node,
+                opening.inventory,
+                opening.batch_job,
+                self._emit,
+                control=self._control,
+                census=self.census,
+            )
         except HaltError as error:
             opening.problem = Uncounted(class_of(error), error)
             return
-        batch.run.command.census = self.census
         for notice in batch.notices():
             self._emit({"event": "notice", "node": node.node_id, "why": notice})
         self._at_work[node.node_id] = batch
@@ -185,6 +203,7 @@ class BatchNodes:
         """
         for batch in list(self._at_work.values()):
             batch.collect()
+            self._see_probe(batch)
             if batch.is_over():
                 self._end(batch)
             elif not batch.is_lost:
@@ -196,12 +215,28 @@ class BatchNodes:
         while free > 0 and passed_over < len(self._turns):
             batch = self._at_work[self._turns[0]]
             self._turns.rotate(-1)
-            if batch.can_start(self._jobs):
+            if self._may_start(batch):
                 batch.start_one()
                 free -= 1
                 passed_over = 0
             else:
                 passed_over += 1
+
+    def _may_start(self, batch: BatchNode) -> bool:
+        """Whether a unit of it may be started: behind a probe no more than a small batch."""
+        if not batch.is_sharded and self._control.mode == "C":
+            at_work = len(batch.run.commands)
+            if at_work >= self._control.capacity(self._jobs):
+                return False
+        return batch.can_start(self._jobs)
+
+    def _see_probe(self, batch: BatchNode) -> None:
+        """A unit that lands behind a probe leads out of the halt, as a worker's landing does."""
+        done, health = batch.run.counts()["done"], self._runtime.state.health
+        landed, batch.done_seen = done > batch.done_seen, done
+        if landed and not batch.is_sharded and health.mode == "C" and health.probing:
+            why = f"the probe has survived: a unit of {batch.node_id} has landed"
+            self._engine.execute(ChangeMode("A", why))
 
     def _end(self, batch: BatchNode) -> None:
         node_id = batch.node_id

@@ -13,18 +13,27 @@ from typing import Final, NamedTuple
 import msgspec
 
 from perdure.control.ledger import Ledger, LedgerLine, open_ledger
-from perdure.core.batch import BATCH_RECORD_NAME, LEDGER_NAME, log_path, recipe_of
+from perdure.core.batch import (
+    BATCH_RECORD_NAME,
+    LEDGER_NAME,
+    is_sharded,
+    log_path,
+    recipe_of,
+)
 from perdure.core.codec import timestamp
-from perdure.core.model import Node
+from perdure.core.model import MapSpec, Node
 from perdure.errors import RefusedError
 from perdure.jobs.job import CheckpointedJob
 from perdure.jobs.lines import item_hash
+from perdure.jobs.place import RUN_NAME
 from perdure.runtime.engine import Engine
 from perdure.runtime.scope import free_recovered_path, set_aside
 from perdure.runtime.units import DONE_STATUSES, NOT_COUNTED
 
 record_bytes_max: Final = 64 << 10
 reason_chars_max: Final = 400
+room_probe_bytes: Final = 64 << 10
+"""What has to fit onto the disk before a worker that died is believed to have died by itself."""
 UNKNOWN: Final = "unknown"
 """The recipe of findings that were there before there was a record."""
 
@@ -58,6 +67,8 @@ class BatchJob:
         self._recipe = recipe_of(node.spec)
         self._scope = engine.layout.node_scope(node.node_id)
         record = self._clear(node)
+        if is_sharded(node.spec.map or MapSpec()):
+            self._make_log(node)
         self.job = CheckpointedJob(self._scope, node.node_id, world=engine.world)
         try:
             self.notices += [notice.message.rstrip(".") for notice in self.job.notices]
@@ -117,6 +128,29 @@ class BatchJob:
             for unit in units
         )
 
+    def place(self, key: str, path: str) -> None:
+        """Move a unit's own file, whole and durable, to where its ledger line will name it.
+
+        Before its finding is recorded. A crash leaves it in one place or the other.
+        """
+        target = self.job.artifact_path(key)
+        disk = self._engine.disk
+        disk.sync_file(path)
+        disk.make_dirs(target.rpartition("/")[0])
+        disk.rename(path, target)
+
+    def is_placed(self, key: str) -> bool:
+        """Whether the unit has a file of its own in its last place."""
+        seen = self._engine.disk.stat(self.job.artifact_path(key))
+        return seen is not None and seen.kind == "file"
+
+    def require_room(self) -> None:
+        """Raise StorageError when the disk is full: then a death says nothing about the worker."""
+        path = f"{self._scope}/{RUN_NAME}/room"
+        self._engine.disk.make_dirs(f"{self._scope}/{RUN_NAME}")
+        self._engine.disk.replace(path, bytes(room_probe_bytes), durable=False)
+        self._engine.disk.unlink(path, durable=False)
+
     def finish(self) -> None:
         """Every unit is done: leave a finished job, whose log is there even when it is empty."""
         self.job.finish()
@@ -150,6 +184,17 @@ class BatchJob:
             self.notices.append(f"the units done so far are set aside: {why}")
             return None
         return record or BatchRecord((UNKNOWN,), node.strikes)
+
+    def _make_log(self, node: Node) -> None:
+        """Let there be a log before the first worker is sent.
+
+        What workers leave stays for the next attempt as long as the log is there; without it, they
+        are of findings that a verdict has moved away (``runtime.scope``).
+        """
+        path = f"{self._engine.layout.root}/{log_path(node.node_id)}"
+        if self._engine.disk.stat(path) is None:
+            self._engine.disk.make_dirs(self._scope)
+            self._engine.disk.replace(path, b"", durable=True)
 
     def _why_not(self, node: Node, record: BatchRecord | None) -> str:
         """Why what earlier attempts did does not count; empty when it does."""

@@ -1,6 +1,6 @@
-"""One batch node at work: a command for each of its units, and a line of its ledger.
+"""One batch node at work: its units, by a command for each or by workers, and its ledger.
 
-Job: run the units of one attempt through :class:`~perdure.control.item_run.ItemRun`, keep the
+Job: run the units of one attempt through a :class:`~perdure.control.unit_run.UnitRun`, keep the
 ledger, say how far it is, and say what the attempt came to. Invariants: a ledger line follows the
 finding it speaks of; a unit that was interrupted costs nothing and leaves nothing; a failure of the
 job or of the disk ends this attempt and nothing else; once its node was settled by somebody else
@@ -12,18 +12,24 @@ from collections.abc import Sequence
 from typing import Final
 
 from perdure.control.batch_job import BatchJob, SettledUnit
+from perdure.control.dispatch_control import DispatchControl
 from perdure.control.endings import Emit
+from perdure.control.executor_port import Launch
+from perdure.control.executors import confinement_for, order_for
 from perdure.control.inventory import Inventory
 from perdure.control.item_command import ItemCommand, Settled
 from perdure.control.item_list import Item
 from perdure.control.item_run import ItemRun
+from perdure.control.leftovers import Census
 from perdure.control.outcome import Ended, seconds_text
+from perdure.control.shards import ShardRun
+from perdure.control.unit_run import UnitRun
+from perdure.core.batch import is_sharded
 from perdure.core.model import FailureClass, MapSpec, Node
 from perdure.core.views import cut
 from perdure.errors import BusyError, HaltError, StorageError, TransitionError
 from perdure.jobs.records import Failure, Finding
 from perdure.runtime import work
-from perdure.runtime.contracts import environment_for
 from perdure.runtime.engine import Engine
 
 units_event_every_s: Final = 1.0
@@ -50,7 +56,15 @@ class BatchNode:
     """One batch node at work."""
 
     def __init__(
-        self, engine: Engine, node: Node, inventory: Inventory, batch_job: BatchJob, emit: Emit
+        self,
+        engine: Engine,
+        node: Node,
+        inventory: Inventory,
+        batch_job: BatchJob,
+        emit: Emit,
+        *,
+        control: DispatchControl,
+        census: Census | None = None,
     ) -> None:
         """Raises NotFoundError when its program cannot be found, StorageError."""
         self.node_id: Final = node.node_id
@@ -69,18 +83,39 @@ class BatchNode:
         batch = node.spec.map or MapSpec()
         self._workers = batch.workers
         self._max_attempts = batch.max_attempts
+        self._first_alone = batch.smoke
+        """One unit goes first; the others follow when one is done."""
+        self.is_sharded: Final = is_sharded(batch)
+        """Its units go to workers with slots, which say by themselves how they fare."""
+        self.run: Final[UnitRun] = (
+            self._by_workers(node, inventory, control, census)
+            if self.is_sharded
+            else self._by_commands(node, inventory, census)
+        )
+        self.done_seen: int = self.run.counts()["done"]
+        """How many units were done at the last look."""
+        self._began_at = self._beat_at = self._clock.monotonic()
+        self._told_at = self._began_at
+        self._told = self._beaten = self._figures()
+
+    def _by_commands(self, node: Node, inventory: Inventory, census: Census | None) -> ItemRun:
+        """A command for each unit."""
+        engine, batch = self._engine, node.spec.map or MapSpec()
+        order = order_for(engine, node)
         command = ItemCommand(
             batch.run,
             directory=engine.layout.node_scope(node.node_id),
             cwd=engine.layout.root,
-            environment=environment_for(engine, node),
-            artifact_path=batch_job.job.artifact_path,
+            environment=order.environment,
+            artifact_path=self._batch_job.job.artifact_path,
             world=engine.world,
+            confinement=confinement_for(engine, order, Launch(batch.run)),
         )
+        command.census = census
         command.require_program()
         command.require_fields(inventory.items)
-        self.run: Final = ItemRun(
-            batch_job.job,
+        return ItemRun(
+            self._batch_job.job,
             inventory.items,
             command,
             max_attempts=batch.max_attempts,
@@ -90,9 +125,37 @@ class BatchNode:
             on_settled=self._write_ledger,
             on_leftovers=self._tell_leftovers,
         )
-        self._began_at = self._beat_at = self._clock.monotonic()
-        self._told_at = self._began_at
-        self._told = self._beaten = self._figures()
+
+    def _by_workers(
+        self,
+        node: Node,
+        inventory: Inventory,
+        control: DispatchControl,
+        census: Census | None,
+    ) -> ShardRun:
+        """Workers that get many units each."""
+        run = ShardRun(
+            self._engine,
+            node,
+            inventory.items,
+            self._batch_job,
+            control=control,
+            emit=self._emit,
+            census=census,
+            retry_wait_s=retry_wait_s,
+        )
+        adopted = run.adopted
+        if adopted.slots:
+            self._emit(
+                {
+                    "event": "shards_adopted",
+                    "node": self.node_id,
+                    "slots": adopted.slots,
+                    "units": adopted.units,
+                }
+            )
+        self._batch_job.notices.extend(adopted.notices)
+        return run
 
     @property
     def wall_s(self) -> float:
@@ -120,13 +183,19 @@ class BatchNode:
         """Whether a unit may be started now, as far as this node goes."""
         if self.stopped or self.failure is not None or self.is_lost:
             return False
+        if self._is_first_at_work():
+            return False
         return len(self.run.commands) < (self._workers or jobs) and self.run.can_start()
+
+    def _is_first_at_work(self) -> bool:
+        """Whether the unit that goes first is at work, so that the others wait for it."""
+        return self._first_alone and not self.run.counts()["done"] and bool(self.run.commands)
 
     def start_one(self) -> None:
         """Start a unit; what keeps it from starting ends the attempt."""
         try:
             self.run.start_one()
-        except StorageError as error:
+        except HaltError as error:
             self._give_up(error)
 
     def due_in_s(self, jobs: int, *, free: bool) -> float:
@@ -163,6 +232,16 @@ class BatchNode:
             self.run.collect()
         except HaltError as error:
             self._give_up(error)
+        if self.failure is None and (failure := self.run.failure or self._failed_first()):
+            self.failure = failure
+            self.run.stop(failure[1])
+
+    def _failed_first(self) -> tuple[FailureClass, str] | None:
+        """Why the unit that goes first has failed, so that no other is to be tried."""
+        error = self.run.first_error()
+        if not self._first_alone or self.run.counts()["done"] or not error:
+            return None
+        return "transient-agent", f"smoke test failed: {error}"[:problem_chars_max]
 
     def _give_up(self, error: HaltError) -> None:
         self.failure = self.failure or (
@@ -188,7 +267,7 @@ class BatchNode:
         """Say how far it is, at most once a second; and journal that it is alive.
 
         A HEARTBEAT is written only when units have come to an end since the last one, so that
-        silence means silence.
+        silence means silence. For workers that are out ``life_signs`` writes more of them.
         """
         counts, now = self._figures(), self._clock.monotonic()
         if counts != self._told and now - self._told_at >= units_event_every_s:

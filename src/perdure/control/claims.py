@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.control.orphans import find_orphans, stop_orphans
 from perdure.core.commands import Verdict
 from perdure.core.model import Node
 from perdure.errors import EvidenceError, PathError
 from perdure.runtime.engine import Engine
 from perdure.runtime.evidence import verify_node
+from perdure.runtime.orphans import find_orphans, stop_orphans
 
 script_grace_s: Final = 5.0
 """Between SIGTERM and SIGKILL for what a finished check script has left running."""

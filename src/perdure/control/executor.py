@@ -13,12 +13,18 @@ import os
 import signal
 import subprocess
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from perdure.control.child_log import ChildLog
+from perdure.control.confinement import Confinement, capability, start_confined
 from perdure.control.leftovers import Census, Sweep, SweepTimes, leftover_settle_s
-from perdure.control.orphans import (
+from perdure.control.outcome import Ended, classify, seconds_text
+from perdure.errors import StorageError
+from perdure.ports import Clock, Disk
+from perdure.runtime.orphans import (
     INVOCATION_VARIABLE,
     Orphan,
     PidRecord,
@@ -28,9 +34,6 @@ from perdure.control.orphans import (
     start_time,
     wait_for_any,
 )
-from perdure.control.outcome import Ended, classify, seconds_text
-from perdure.errors import StorageError
-from perdure.ports import Clock, Disk
 
 __all__ = ["Ended", "RunningCommand", "classify", "start_command", "wait_for_commands"]
 
@@ -38,8 +41,6 @@ stop_grace_s: Final = 10.0
 """Between SIGTERM and SIGKILL."""
 end_wait_s: Final = 10.0
 """How long a run that failed waits for what it has killed; what hangs in the kernel stays."""
-log_tail_bytes: Final = 2_000
-
 _LOG_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
 _INPUT_FLAGS: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 
@@ -60,21 +61,22 @@ def start_command(
     clock: Clock,
     disk: Disk,
     grace_s: float = stop_grace_s,
+    output_path: str = "",
     error_path: str = "",
     input_path: str = "",
     census: Census | None = None,
+    confinement: Confinement | None = None,
 ) -> "RunningCommand":
     """Start it and return at once.
 
-    A text runs as ``/bin/sh -c``, a tuple as it stands. ``environment`` is the whole environment
-    of the child; PERDURE_INVOCATION and PERDURE_NODE in it name what it belongs to. Standard
-    output and error are appended to ``log_path``, or the error to ``error_path``; standard input is
-    the file ``input_path``, or empty. ``record_path`` holds a
-    :class:`~perdure.control.orphans.PidRecord` while the child lives. ``census`` spares the look at
-    every process when the command has ended. If this process dies, the child goes on, and
-    :func:`~perdure.control.orphans.find_orphans` finds it. A command that cannot be started is an
-    :class:`Ended`, not an exception; a file that cannot be opened or written here is a
-    :class:`~perdure.errors.StorageError`, and then no child is left running.
+    A text runs as ``/bin/sh -c``, a tuple as it stands. ``environment`` is all the child has;
+    PERDURE_INVOCATION and PERDURE_NODE in it name what it belongs to. Output and error are appended
+    to ``log_path``, or one of them to ``output_path`` or ``error_path``; its input is the file
+    ``input_path``, or empty. ``record_path`` holds a PidRecord while the child lives. ``census``
+    spares a look at every process at the end; ``confinement`` is what it is held to. If this
+    process dies, the child goes on, and ``find_orphans`` finds it. A command that cannot be started
+    is an :class:`Ended`; a file that cannot be opened or written here is a StorageError, and then
+    no child is left running.
     """
     running = RunningCommand(
         log_path=log_path,
@@ -89,7 +91,9 @@ def start_command(
     )
     _let_children_be_waited_for()
     words = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
-    running.spawn(words, cwd, environment, error_path=error_path, input_path=input_path)
+    files = {"output_path": output_path, "error_path": error_path, "input_path": input_path}
+    shell = isinstance(command, str)
+    running.spawn(words, cwd, environment, **files, confinement=confinement, shell=shell)
     return running
 
 
@@ -113,10 +117,7 @@ class RunningCommand:
         """Of its first process, which leads its session; 0 when it could not be started."""
         self.invocation = invocation
         self.node = node
-        self._log_path = log_path
-        self._log_start = 0
-        self._log_size_at_end = -1
-        """Bytes in the log when its first process had ended; only looked at if more goes on."""
+        self._log = ChildLog(log_path, disk)
         self._record_path = record_path
         self._wall_s = wall_s
         self._grace_s = grace_s
@@ -132,6 +133,8 @@ class RunningCommand:
         self._stop_reason = ""
         self._kill_at: float | None = None
         self._killed = False
+        self._confined = False
+        self._shell = False
         self._sweep: Sweep | None = None
         self._family: list[Orphan] = []
 
@@ -141,13 +144,18 @@ class RunningCommand:
         cwd: str,
         environment: Mapping[str, str],
         *,
+        output_path: str = "",
         error_path: str = "",
         input_path: str = "",
+        confinement: Confinement | None = None,
+        shell: bool = False,
     ) -> None:
         """For :func:`start_command`: open its files, start the child, write its record."""
+        self._shell = shell
         with contextlib.ExitStack() as files:
-            log = self._opened(files, self._log_path, _LOG_FLAGS)
-            self._log_start = os.fstat(log).st_size
+            log = self._opened(files, self._log.path, _LOG_FLAGS)
+            self._log.begin(os.fstat(log).st_size)
+            output = self._opened(files, output_path, _LOG_FLAGS) if output_path else log
             error = self._opened(files, error_path, _LOG_FLAGS) if error_path else log
             given = subprocess.DEVNULL
             if input_path:
@@ -155,20 +163,16 @@ class RunningCommand:
             try:
                 if not words:
                     raise ValueError("it is empty")
-                self._process = subprocess.Popen(
-                    words,
-                    cwd=cwd,
-                    env=dict(environment),
-                    stdin=given,
-                    stdout=log,
-                    stderr=error,
-                    start_new_session=True,
+                start = partial(
+                    _start_in_session, words, cwd, dict(environment), (given, output, error)
                 )
+                self._process = process = start_confined(confinement, start)
+                self._confined = confinement is not None and capability().writes
             except (OSError, ValueError, subprocess.SubprocessError) as problem:
                 reason = f"{words[0] if words else 'The command'} could not be started: {problem}"
                 self._ended = Ended("not_started", log_tail=reason, reason=reason)
                 return
-        self.pid = self._process.pid
+        self.pid = process.pid
         if self._census is not None:
             self._census.expect(self.pid)
         self._pidfd = open_pidfd(self.pid)
@@ -177,7 +181,7 @@ class RunningCommand:
             self._disk.replace(self._record_path, msgspec.json.encode(record), durable=False)
         except BaseException:
             self._signal_group(signal.SIGKILL)
-            self._process.wait()
+            process.wait()
             self._forget()
             raise
 
@@ -206,8 +210,8 @@ class RunningCommand:
         assert self._sweep is not None
         if self._sweep.step(now):
             self._ended = self._close(self._sweep)
-        elif self._log_size_at_end < 0:
-            self._log_size_at_end = self._log_size()
+        else:
+            self._log.mark_end()
         return self._ended
 
     def stop(self, reason: str, *, grace_s: float | None = None) -> None:
@@ -248,9 +252,12 @@ class RunningCommand:
 
     def _opened(self, files: contextlib.ExitStack, path: str, flags: int) -> int:
         """A descriptor for the child, ours until it has started."""
-        self._disk.make_dirs(os.path.dirname(path))
         try:
-            descriptor = os.open(path, flags, 0o644)
+            try:
+                descriptor = os.open(path, flags, 0o644)
+            except FileNotFoundError:
+                self._disk.make_dirs(os.path.dirname(path), durable=False)
+                descriptor = os.open(path, flags, 0o644)
         except OSError as error:
             raise StorageError.from_os(error, path, "Opening a file of the command") from error
         files.callback(os.close, descriptor)
@@ -312,12 +319,15 @@ class RunningCommand:
             exit_code=exit_.code,
             signal=exit_.signal,
             wall_s=self._ended_at - self._started_at,
-            log_tail=self._log_tail(),
+            log_tail=self._log.tail(),
             leftovers=sweep.named(),
             unstopped=sweep.unstopped(),
-            cut=bool(sweep.named()) and self._log_size() > self._log_size_at_end,
+            cut=bool(sweep.named()) and self._log.has_grown_since_end(),
             reason=self._stop_reason,
             limit_s=self._wall_s,
+            ended_at=self._clock.now(),
+            confined=self._confined,
+            shell=self._shell,
         )
 
     def _reap(self) -> _Exit:
@@ -339,22 +349,6 @@ class RunningCommand:
         self._pidfd = -1
         if self._census is not None:
             self._census.forget(self.pid)
-
-    def _log_tail(self) -> str:
-        try:
-            size = self._log_size()
-            offset = max(self._log_start, size - log_tail_bytes)
-            data = self._disk.read(self._log_path, offset, size - offset) if size > offset else b""
-        except StorageError:
-            return ""
-        return data.decode("utf-8", errors="replace")
-
-    def _log_size(self) -> int:
-        try:
-            seen = self._disk.stat(self._log_path)
-        except StorageError:
-            return 0
-        return seen.size_bytes if seen else 0
 
 
 def wait_for_commands(
@@ -386,6 +380,16 @@ def end_commands(commands: Collection[RunningCommand], *, clock: Clock) -> None:
         if (left_s := give_up_at - clock.monotonic()) <= 0:
             return
         wait_for_commands(left, timeout_s=left_s, clock=clock)
+
+
+def _start_in_session(
+    words: list[str], cwd: str, environment: dict[str, str], streams: tuple[int, int, int]
+) -> subprocess.Popen[bytes]:
+    given, output, error = streams
+    return subprocess.Popen(
+        words, cwd=cwd, env=environment, stdin=given, stdout=output, stderr=error,
+        start_new_session=True,
+    )  # fmt: skip
 
 
 def _let_children_be_waited_for() -> None:

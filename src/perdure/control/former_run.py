@@ -9,10 +9,10 @@ holds the job, so that no run but a dead one can have left a record.
 from typing import NamedTuple
 
 from perdure.control.item_command import RUN_PREFIX
-from perdure.control.orphans import Orphan, find_orphans, stop_orphans
 from perdure.errors import BusyError
 from perdure.jobs.place import RUN_NAME
 from perdure.ports import Clock, Disk, is_temp_name
+from perdure.runtime.orphans import Orphan, find_orphans, stop_orphans
 
 
 class FormerRun(NamedTuple):

@@ -8,7 +8,7 @@ since (``Node.plan`` remembers the entry, field by field).
 """
 
 import posixpath
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +16,8 @@ import msgspec
 from perdure.control.plan_digest import changed_fields, entry_digests
 from perdure.control.taskfile import NodePlan, TaskFile
 from perdure.core import commands as c
+from perdure.core.actions import ACTION_KINDS
+from perdure.core.batch import action_of
 from perdure.core.model import (
     AMENDABLE_FIELDS,
     AMENDABLE_STATES,
@@ -27,8 +29,8 @@ from perdure.core.model import (
 from perdure.errors import RefusedError
 from perdure.runtime.engine import Engine
 
-_ACTION: Final = frozenset({"run", "map", "outputs"})
-"""What goes together where a node of one command becomes one of many units, or back."""
+_ACTIONS: Final = frozenset(ACTION_KINDS)
+"""What goes together where a node comes to do something of another kind."""
 
 
 class GraphChange(msgspec.Struct, frozen=True):
@@ -53,14 +55,18 @@ def source_of(task: TaskFile, workspace: str) -> dict[str, Any]:
     }
 
 
-def align_graph(engine: Engine, task: TaskFile) -> GraphChange:
+def align_graph(
+    engine: Engine, task: TaskFile, check: Callable[[Iterable[Node]], None] = lambda _: None
+) -> GraphChange:
     """Extend and amend the graph until it says what the file says. One commit, or none.
 
+    ``check`` gets the nodes of the file as they will be, before anything is written, and may raise.
     Raises RefusedError (TG-1) when the file changes the spec of a node that is at work or closed.
     """
     state = engine.replica.state
     source = source_of(task, engine.layout.root)
     if state.source == source and all(plan.node_id in state.nodes for plan in task.nodes):
+        check(state.nodes[plan.node_id] for plan in task.nodes)
         return _outcome(engine, task)
     changes, remembered = {}, {}
     for plan in task.nodes:
@@ -73,6 +79,7 @@ def align_graph(engine: Engine, task: TaskFile) -> GraphChange:
             changes[plan.node_id] = {**after, "plan": entry}
         elif node.state in AMENDABLE_STATES:
             remembered[plan.node_id] = {"plan": entry}
+    check(_as_aligned(plan, state.nodes.get(plan.node_id), changes) for plan in task.nodes)
     added = []
     with engine.batch():
         for plan in _in_dependency_order(task):
@@ -85,6 +92,23 @@ def align_graph(engine: Engine, task: TaskFile) -> GraphChange:
             note = f"task file {source['file']}"
             engine.execute(c.WriteNote(note, "source", {"source": source}))
     return _outcome(engine, task, tuple(added), tuple(changes))
+
+
+def _as_aligned(plan: NodePlan, node: Node | None, changes: dict[str, dict[str, Any]]) -> Node:
+    """A node of the file as it will be once the graph says the same, but for its deps."""
+    if node is None:
+        return Node(
+            plan.node_id,
+            plan.title,
+            plan.spec,
+            verification_level=plan.verification_level,
+            effect=plan.effect,
+        )
+    after = changes.get(plan.node_id, {})
+    fields: dict[str, Any] = {name: after[name] for name in AMENDABLE_FIELDS if name in after}
+    if "spec" in after:
+        fields["spec"] = msgspec.convert(after["spec"], Spec)
+    return msgspec.structs.replace(node, **fields)
 
 
 def _outcome(
@@ -150,8 +174,10 @@ def _difference(plan: NodePlan, node: Node, state: State) -> dict[str, Any]:
 def _merged(asked: Spec, held: Spec, changed: Collection[str]) -> Spec:
     """The spec as it stands, with those fields of the file that changed there."""
     names = {name for name in Spec.__struct_fields__ if name in changed}
-    if names & _ACTION and (asked.map is None) != (held.map is None):
-        names |= _ACTION
+    if names & _ACTIONS and action_of(asked) != action_of(held):
+        names |= _ACTIONS
+        if (asked.map is None) != (held.map is None):
+            names.add("outputs")
     return msgspec.structs.replace(held, **{name: getattr(asked, name) for name in names})
 
 

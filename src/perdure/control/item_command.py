@@ -16,18 +16,19 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from perdure.control.confinement import Confinement
 from perdure.control.executor import RunningCommand, start_command, stop_grace_s
 from perdure.control.item_list import Item, ItemList
 from perdure.control.item_outcome import last_line, output_bytes_max, payload_of, problem_of
 from perdure.control.leftovers import Census
-from perdure.control.orphans import INVOCATION_VARIABLE, PidRecord
 from perdure.control.outcome import Ended
-from perdure.core.codec import timestamp, to_json
+from perdure.core.codec import compact_time, to_json
 from perdure.core.lookup import near
 from perdure.errors import NotFoundError, StorageError, UsageError
 from perdure.jobs.place import RUN_NAME
 from perdure.jobs.records import Failure, Finding
 from perdure.ports import Disk
+from perdure.runtime.orphans import INVOCATION_VARIABLE, PidRecord
 from perdure.runtime.world import World
 
 error_output_bytes_max: Final = 256 << 20
@@ -75,12 +76,14 @@ class ItemCommand:
         artifact_path: Callable[[str], str],
         world: World,
         grace_s: float = stop_grace_s,
+        confinement: Confinement | None = None,
     ) -> None:
         """``directory`` is the job's, ``cwd`` where the command runs; both are absolute.
 
         ``environment`` is what it inherits. ``grace_s``: between SIGTERM and SIGKILL.
+        ``confinement``: what it is held to.
         """
-        stamp = timestamp(world.clock.now())[:19].translate(str.maketrans("", "", "-:T"))
+        stamp = compact_time(world.clock.now())
         self.run_name: Final = f"{RUN_PREFIX}{stamp}-{world.ids.token()}"
         """Of this run; the invocations of its commands are ``NAME.1``, ``NAME.2``, ..."""
         self.census: Census | None = None
@@ -95,6 +98,7 @@ class ItemCommand:
         self._artifact_path = artifact_path
         self._world = world
         self._grace_s = grace_s
+        self._confinement = confinement
         self._number = 0
 
     def require_program(self) -> None:
@@ -216,6 +220,7 @@ class ItemCommand:
             disk=disk,
             grace_s=self._grace_s,
             census=self.census,
+            confinement=self._confinement,
         )
         return RunningItem(item, attempt, command, base=base, artifact=artifact, world=self._world)
 

@@ -70,6 +70,9 @@ class ItemRun:
         """Findings made by this run."""
         self.interrupted = 0
         """Commands that were stopped, and not recorded."""
+        self.failure: Final = None
+        """No unit ends the attempt of the others."""
+        self._first_error = ""
         self._max_attempts = max_attempts
         self._timeout_s = timeout_s
         self._retry_wait_s = retry_wait_s
@@ -184,8 +187,8 @@ class ItemRun:
             if isinstance(one.outcome, Finding):
                 self.processed += 1
                 self._attempts.pop(index, None)
-            else:
-                self._note_failure(index)
+            elif one.outcome is not None:
+                self._note_failure(index, one.outcome.error)
         self.on_settled(settled)
 
     def discard(self) -> None:
@@ -268,7 +271,12 @@ class ItemRun:
             self._queue.extend(self._round_items)
             self._round_items = []
 
-    def _note_failure(self, index: int) -> None:
+    def first_error(self) -> str:
+        """Why an item has failed in this run; empty while none has."""
+        return self._first_error
+
+    def _note_failure(self, index: int, why: str) -> None:
+        self._first_error = self._first_error or why
         attempts = self._attempts.get(index, 0) + 1
         self._attempts[index] = attempts
         if attempts < self._max_attempts:

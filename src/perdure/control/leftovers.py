@@ -12,7 +12,7 @@ import signal
 from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
-from perdure.control.orphans import Hold, Orphan, kill_wait_s, scan_processes
+from perdure.runtime.orphans import Hold, Orphan, kill_wait_s, scan_processes
 
 leftover_settle_s: Final = 0.5
 """What a finished command left running may end by itself in this time (``tee`` behind a pipe)."""

@@ -18,9 +18,9 @@ from perdure.control.former_run import stop_former_run
 from perdure.control.item_command import Settled
 from perdure.control.item_list import Item
 from perdure.control.item_run import ItemRun
-from perdure.control.orphans import Orphan
 from perdure.control.outcome import Ended
 from perdure.jobs.records import Failure
+from perdure.runtime.orphans import Orphan
 from perdure.runtime.world import World
 
 Emit = Callable[[dict[str, Any]], None]

@@ -23,11 +23,15 @@ class RetryPacing:
         self._engine = engine
         self._clock = engine.world.clock
         self._not_before: dict[str, float] = {}
+        self._troubled: dict[str, int] = {}
+        """Node to how many probes in a row have failed for it."""
 
-    def hold_back(self, node: Node) -> None:
-        """Wait before the next try: twice as long with each strike of its method."""
-        pause_s = min(backoff_first_s * 2 ** max(0, node.method_strikes - 1), backoff_most_s)
-        self._not_before[node.node_id] = self._clock.monotonic() + pause_s
+    def hold_back(self, node: Node, *, at_least_s: float = 0.0) -> None:
+        """Wait before the next try: twice as long with each strike of its method, and with each
+        probe that has failed since; but as long as its wall says that it stands, at least."""
+        times = max(0, node.method_strikes - 1) + self._troubled.get(node.node_id, 0)
+        pause_s = min(backoff_first_s * 2.0 ** min(times, 30), backoff_most_s)
+        self._not_before[node.node_id] = self._clock.monotonic() + max(pause_s, at_least_s)
 
     def release(self, node_id: str) -> None:
         """The node is done: nothing holds it any more."""
@@ -55,13 +59,23 @@ class RetryPacing:
         """
         if not self.holds(node.node_id):
             return ""
-        disk, layout = self._engine.disk, self._engine.layout
-        path = f"{layout.tmp}/probe-{node.node_id}"
-        try:
-            disk.make_dirs(layout.tmp)
-            disk.replace(path, b"\0" * probe_bytes, durable=True)
-            disk.unlink(path, durable=False)
-        except StorageError as error:
+        trouble = probe_disk(self._engine, node.node_id)
+        if trouble:
+            self._troubled[node.node_id] = self._troubled.get(node.node_id, 0) + 1
             self.hold_back(node)
-            return error.message
-        return ""
+        else:
+            self._troubled.pop(node.node_id, None)
+        return trouble
+
+
+def probe_disk(engine: Engine, name: str) -> str:
+    """Whether a file can be written durably, which everything needs; why not, else empty."""
+    disk, layout = engine.disk, engine.layout
+    path = f"{layout.tmp}/probe-{name}"
+    try:
+        disk.make_dirs(layout.tmp)
+        disk.replace(path, b"\0" * probe_bytes, durable=True)
+        disk.unlink(path, durable=False)
+    except StorageError as error:
+        return error.message
+    return ""

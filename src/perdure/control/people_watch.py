@@ -10,7 +10,7 @@ from typing import Any
 
 from perdure.control.endings import Emit
 from perdure.core.events import Event
-from perdure.core.gates import holds_work, is_overdue
+from perdure.core.gates import asks_consent, holds_work, is_overdue
 from perdure.core.machine import count_states
 from perdure.core.model import CLOSED_STATES
 from perdure.core.people import Question, Steering
@@ -82,7 +82,9 @@ class PeopleWatch:
         self._waited_for = tuple(holding)
         texts = {name: question.text for name, question in holding.items()}
         kinds = {name: question.kind for name, question in holding.items()}
-        self._emit({"event": "waiting", "questions": texts, "kinds": kinds})
+        consents = [name for name, question in holding.items() if asks_consent(question)]
+        told: dict[str, Any] = {"event": "waiting", "questions": texts, "kinds": kinds}
+        self._emit(told | ({"consents": consents} if consents else {}))
 
     # What is new
 
@@ -125,6 +127,7 @@ class PeopleWatch:
                 "to": question.to,
                 "text": question.text,
                 "ref": question.asked_ref,
+                **({"consent": True} if asks_consent(question) else {}),
                 **self._place(question),
             }
         )

@@ -3,9 +3,11 @@
 Job: start what may start, watch it, verify what ends, and leave the task at a commit boundary
 however the run ends. Invariants: a command starts only after the N02 that names its contract is
 durable; its exit code is a claim until the disk has been looked at; only the loop's own thread
-commits (checks run beside it and only read); a process that a former run left behind is stopped
-before its node is run again; what a person has to rule on waits, and everything else goes on. It
-never kills work that is within its time limit, unless its contract was recalled.
+commits (checks run beside it and only read); what a former run left at work was stopped when the
+task was opened, and a node of which something could not be stopped does not run again; how much is
+dispatched follows from how dispatched work fares; what a person has to rule on waits, and
+everything else goes on. It never kills work that is within its time limit, unless its contract was
+recalled.
 """
 
 import contextlib
@@ -16,25 +18,28 @@ import msgspec
 
 from perdure.control.adoption import Adoption, adopt_orphans, stop_strangers
 from perdure.control.batch import BatchNodes
-from perdure.control.claims import ClaimChecks
+from perdure.control.dispatch_control import DispatchControl
 from perdure.control.endings import Emit, Endings
 from perdure.control.executor import RunningCommand, end_commands, wait_for_commands
+from perdure.control.executors import require_executors
 from perdure.control.graph import GraphChange, align_graph
-from perdure.control.left_running import stop_left_running
+from perdure.control.human_slots import HumanSlots
 from perdure.control.pacing import RetryPacing
 from perdure.control.people_watch import PeopleWatch
 from perdure.control.report import RunReport, conclude_run
 from perdure.control.slots import CommandSlots
+from perdure.control.starts import NodeStarts
 from perdure.control.taskfile import TaskFile
+from perdure.control.verdicts import Verdicts
 from perdure.core import commands as c
 from perdure.core.batch import is_automatic
 from perdure.core.frontier import frontier
-from perdure.core.machine import open_question, startable
 from perdure.core.model import Node
-from perdure.errors import HaltError, RefusedError, TransitionError
-from perdure.runtime import work
+from perdure.errors import HaltError, RefusedError
 from perdure.runtime.batching import Committed
+from perdure.runtime.contracts import task_directory
 from perdure.runtime.halt import HaltRuntime
+from perdure.runtime.left_running import announce_run, retract_run
 
 tick_s: Final = 0.5
 """The longest the loop sleeps: messages and the lease are looked after this often."""
@@ -56,8 +61,11 @@ class RunLoop:
         self._people = PeopleWatch(runtime, emit)
         self._pacing = RetryPacing(self._engine)
         self._endings = Endings(runtime, self._pacing, emit)
-        self._slots = CommandSlots(self._engine, self._endings, emit)
-        self._batches = BatchNodes(runtime, self._endings, jobs=jobs, emit=emit)
+        self._control = DispatchControl(self._engine, emit)
+        self._slots = CommandSlots(self._engine, self._endings, self._control, jobs=jobs, emit=emit)
+        self._starts = NodeStarts(self._engine, self._endings, self._pacing, self._control, emit)
+        self._humans = HumanSlots(self._engine, emit)
+        self._batches = BatchNodes(runtime, self._endings, self._control, jobs=jobs, emit=emit)
         self._pausing: str | None = None
         self._was_suspended = False
         self._entered_at = -1
@@ -65,14 +73,14 @@ class RunLoop:
         self._signals_seen = 0
         self._signals_handled = 0
         self._unstoppable: set[str] = set()
-        self._refused: dict[str, tuple[str, ...]] = {}
-        """Nodes that could not be started in this run as they are: amended so far by these."""
         self._runnable_nodes: list[Node] = []
         self._runnable_seen: tuple[int, ...] = ()
         self._wake_r, self._wake_w = os.pipe()
         os.set_blocking(self._wake_r, False)
         os.set_blocking(self._wake_w, False)
-        self._claims = ClaimChecks(self._engine, jobs=jobs, wake=self._wake, emit=emit)
+        self._verdicts = Verdicts(
+            self._engine, self._endings, self._pacing, jobs=jobs, wake=self._wake, emit=emit
+        )
         self._adoption: Adoption | None = None
 
     def interrupt(self, number: int) -> None:
@@ -89,14 +97,21 @@ class RunLoop:
         """Drive the task until it is finished, stuck, paused or interrupted.
 
         On return nothing that this run started is still running, and the task is at a commit
-        boundary. A crash anywhere leaves what the next run recovers.
+        boundary. A crash anywhere leaves what the next run recovers. Raises HaltError, before the
+        graph is changed and before anything starts, when the file names what cannot be launched;
+        a node that the file does not name any more keeps only itself from running.
         """
         self._adoption = self._slots.census = self._batches.census = adopt_orphans()
+        self._verdicts.audits.census = self._adoption
         try:
             self._engine.on_pause = self._ask_pause
-            self._unstoppable = stop_left_running(self._runtime, self._emit)
+            self._tell_left_running()
+            announce_run(self._engine)
             if task is not None:
                 self._align(task)
+            else:
+                nodes = self._runtime.state.nodes.values()
+                require_executors(self._engine, nodes, task_directory(self._engine))
             self._enter_executing()
             self._was_suspended = self._is_suspended()
             while True:
@@ -109,8 +124,23 @@ class RunLoop:
             self._engine.on_pause = None
             self._abandon()
 
+    def _tell_left_running(self) -> None:
+        """Say what opening the task has ended; a node of which something is left does not run."""
+        recovered = self._runtime.recovered
+        self._unstoppable = {orphan.node for orphan in recovered.left_running}
+        if recovered.stopped:
+            self._emit(
+                {
+                    "event": "orphans_stopped",
+                    "processes": [[o.pid, o.name, o.node] for o in recovered.stopped],
+                    "left": [[o.pid, o.name, o.node] for o in recovered.left_running],
+                }
+            )
+
     def _align(self, task: TaskFile) -> None:
-        change = align_graph(self._engine, task)
+        change = align_graph(
+            self._engine, task, lambda nodes: require_executors(self._engine, nodes, task.directory)
+        )
         if change != GraphChange():
             self._emit({"event": "graph", **msgspec.to_builtins(change)})
 
@@ -133,22 +163,39 @@ class RunLoop:
             self._people.look(asking=False)  # what came in is told before what follows from it
             self._see_halt()
             # What is there already comes first, so that a kill costs nothing of it.
-            self._collect_checks()
-            self._slots.collect(self._signal)
-            self._batches.collect()
+            self._collect()
             goes_on = not self._signal and self._pausing is None
             self._people.look(asking=goes_on)
             if not self._signal and not self._is_suspended():
-                self._start_checks()
+                self._verdicts.start_due(self._unstoppable)
             if goes_on:
                 self._enter_executing()
-                self._start_nodes()
-                self._batches.fill(self._free_slots())
-            at_work = len(self._slots) or len(self._batches) or self._claims.waiting
+                self._verdicts.audits.start_due(self._free_slots())
+                self._dispatch()
+            at_work = len(self._slots) or len(self._batches) or self._verdicts.waiting
             if at_work or self._is_waiting_to_retry() or self._waits_for_people():
                 self._wait()
             elif not self._hears_more():
                 return
+
+    def _collect(self) -> None:
+        """Settle what has ended, and see how what goes on is doing."""
+        running = {command.invocation for command in self._commands()}
+        counts = not (self._signal or self._is_suspended())
+        self._verdicts.collect(running, counts=counts)
+        self._verdicts.audits.collect(self._signal)
+        self._slots.collect(self._signal)
+        self._slots.look()
+        self._batches.collect()
+
+    def _dispatch(self) -> None:
+        """Give out free slots, as far as the mode of dispatch allows."""
+        self._control.look(wanted=bool(len(self._batches) or self._runnable()))
+        self._start_nodes()
+        if self._control.waits_for_person and not self._stays:
+            self._batches.drain("dispatch is halted, and only a person can tell for how long")
+        if not self._control.is_halted:
+            self._batches.fill(self._free_slots())
 
     def _hears_more(self) -> bool:
         """Whether a message came in since, so that there may be more to do after all."""
@@ -171,7 +218,9 @@ class RunLoop:
         """Whether the run stays because somebody's answer would let it go on."""
         if not self._stays or self._signal or self._pausing is not None:
             return False
-        if not self._people.holding():
+        outside = self._humans.open() or self._verdicts.audits.asked_outside()
+        wall = self._control.waits_for_person and self._runnable()
+        if not (self._people.holding() or outside or wall):
             return False
         self._people.tell_waiting()
         return True
@@ -180,11 +229,16 @@ class RunLoop:
         return self._jobs - len(self._commands())
 
     def _commands(self) -> list[RunningCommand]:
-        return [*self._slots.commands, *self._batches.commands]
+        return [
+            *self._slots.commands,
+            *self._batches.commands,
+            *self._verdicts.audits.commands,
+        ]
 
     def _wait(self) -> None:
-        batches_due_s = self._batches.due_in_s(self._free_slots())
-        timeout_s = min(tick_s, self._pacing.due_in_s(), batches_due_s)
+        batches_due_s = self._batches.due_in_s(self._free_to_give())
+        paced_s = min(self._pacing.due_in_s(), self._control.due_in_s(), self._slots.due_in_s())
+        timeout_s = min(tick_s, paced_s, batches_due_s)
         wait_for_commands(
             self._commands(),
             timeout_s=timeout_s,
@@ -205,7 +259,7 @@ class RunLoop:
         self._slots.stop(f"signal {self._signal}", grace_s=grace_s)
         self._batches.stop(f"stopped with the run (signal {self._signal})", grace_s=grace_s)
         running = {command.invocation for command in self._commands()}
-        self._claims.stop_scripts(running, grace_s=grace_s)
+        self._verdicts.stop(f"signal {self._signal}", running, grace_s=grace_s)
 
     def _ask_pause(self, reason: str, op: str | None) -> Committed:
         """Start nothing more, and suspend when what is at work has ended."""
@@ -218,13 +272,18 @@ class RunLoop:
         """Whether something may start later in this run without anybody's help."""
         if self._signal or self._pausing is not None:
             return False
-        return any(self._pacing.holds(node.node_id) for node in self._runnable())
+        if self._verdicts.audits.waits_to_retry:
+            return True
+        runnable = self._runnable()
+        if runnable and self._control.is_halted:
+            return not self._control.waits_for_person
+        return any(self._pacing.holds(node.node_id) for node in runnable)
 
     def _runnable(self) -> list[Node]:
         """The nodes this run may start itself, best first."""
         state = self._runtime.state
         # Units end far more often than anything changes that this depends on.
-        seen = (state.seq, len(self._refused), len(self._slots), len(self._batches))
+        seen = (state.seq, len(self._starts.refused), len(self._slots), len(self._batches))
         if seen != self._runnable_seen:
             self._runnable_seen = seen
             self._runnable_nodes = self._find_runnable()
@@ -239,7 +298,7 @@ class RunLoop:
             if is_automatic(nodes[name].spec)
             and name not in tainted
             and name not in self._unstoppable
-            and self._refused.get(name) != nodes[name].amended_by
+            and self._starts.refused.get(name) != nodes[name].amended_by
             and name not in self._slots
             and name not in self._batches
         ]
@@ -257,78 +316,16 @@ class RunLoop:
 
     def _start_nodes(self) -> None:
         """Plain nodes take what slots are free; batch nodes share what is left."""
-        if self._free_slots() <= 0:
-            return
         ready = [node for node in self._runnable() if self._pacing.is_due(node.node_id)]
-        for node in sorted(ready, key=lambda node: node.spec.map is not None):
-            if self._free_slots() <= 0:
-                return
-            if node.spec.map is not None and not self._batches.has_room():
-                return
-            trouble = self._pacing.probe(node)
-            if trouble:
-                self._emit({"event": "probe_failed", "node": node.node_id, "why": trouble})
-                continue
-            self._start_or_refuse(node)
+        people = [node for node in ready if node.spec.human is not None]
+        batches = [node for node in ready if node.spec.map is not None]
+        plain = [node for node in ready if node.spec.human is None and node.spec.map is None]
+        self._starts.hand_over(people, self._humans)
+        self._starts.start_plain(plain, self._slots, self._free_to_give)
+        self._starts.start_batches(batches, self._batches, self._free_to_give)
 
-    def _start_or_refuse(self, node: Node) -> None:
-        """Start a node; what keeps this one from starting must not stop the others (INV-8)."""
-        try:
-            if node.spec.map is not None:
-                self._batches.start(node)
-            else:
-                self._slots.start(node)
-        except HaltError as error:
-            if self._endings.ends_the_run(error):
-                raise
-            state = self._runtime.state
-            if state.nodes[node.node_id].state == "RUNNING":
-                why = error.message[:160]
-                self._endings.fail(node.node_id, "permanent-resource", why, wall_s=0.0)
-            elif not self._is_suspended() and startable(state, node):
-                self._refused[node.node_id] = node.amended_by
-                self._emit({"event": "refused", "node": node.node_id, "why": str(error)})
-            # Else what holds it is on record: a gate, or a message that came in just now.
-
-    # Verification
-
-    def _start_checks(self) -> None:
-        """Verify what has been claimed, also claims that a former run left behind.
-
-        Not what waits for an answer: whoever gives it lets it be verified again.
-        """
-        state = self._runtime.state
-        for node in state.nodes.values():
-            if (
-                node.state == "VERIFYING"
-                and node.verification_level != "V2"
-                and node.node_id not in self._unstoppable
-                and not open_question(state, node.node_id)
-            ):
-                self._claims.start(node)
-
-    def _collect_checks(self) -> None:
-        running = {command.invocation for command in self._commands()}
-        for judged, verdict in self._claims.collect(running):
-            if self._signal or self._is_suspended() or self._is_settled(judged):
-                continue  # after a signal its script was stopped: the next run verifies again
-            node_id = judged.node_id
-            try:
-                work.commit_verdict(self._engine, judged, verdict)
-            except TransitionError:
-                # By a message that came in with this very commit: a move, or a question.
-                if self._is_settled(judged) or open_question(self._runtime.state, node_id):
-                    continue
-                raise
-            if not verdict.passed:
-                self._endings.tell(node_id, "failed", why=verdict.diagnosis)
-            elif self._runtime.state.nodes[node_id].state == "DONE":  # else a gate asks first
-                self._pacing.release(node_id)
-                self._endings.tell(node_id, "done", checks=len(verdict.checks))
-
-    def _is_settled(self, judged: Node) -> bool:
-        """Whether somebody moved the node while its claim was checked: then their word stands."""
-        return self._runtime.state.nodes[judged.node_id].state_ref != judged.state_ref
+    def _free_to_give(self) -> int:
+        return self._control.capacity(self._free_slots())
 
     # The end
 
@@ -351,9 +348,10 @@ class RunLoop:
                 self._runtime.pause(reason)
         report = conclude_run(
             self._runtime,
-            unstoppable=self._unstoppable | set(self._refused),
+            unstoppable=self._unstoppable | set(self._starts.refused),
             paused=self._pausing is not None,
             signal=self._signal,
+            halted=self._control.wall if self._control.waits_for_person else "",
         )
         if report is not None:
             self._emit({"event": report.outcome, **msgspec.to_builtins(report)})
@@ -367,6 +365,9 @@ class RunLoop:
             closing.callback(os.close, self._wake_r)
             if self._adoption is not None:
                 closing.callback(self._adoption.close)
-            closing.callback(self._claims.close)
+            closing.callback(self._verdicts.close)
             closing.callback(self._batches.close)
             end_commands(self._commands(), clock=self._clock)
+            if all(command.poll() is not None for command in self._commands()):
+                with contextlib.suppress(HaltError):  # then the next run finds nothing by it
+                    retract_run(self._engine)

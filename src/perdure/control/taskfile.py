@@ -13,25 +13,28 @@ from typing import Any, Final
 
 import msgspec
 
+from perdure.control.taskfile_actions import read_grants
 from perdure.control.taskfile_fields import FieldReader, shown
-from perdure.control.taskfile_nodes import UNAVAILABLE_ACTIONS, Dep, NodePlan, NodeReader
+from perdure.control.taskfile_nodes import Dep, NodePlan, NodeReader
 from perdure.control.taskfile_people import PeopleReader
 from perdure.control.taskfile_tree import Fields, Items, Place, Problem, Tree, read_tree, refusal
 from perdure.core.model import Policies
+from perdure.core.policies import MAY_BE_ZERO
 from perdure.errors import TaskFileError
 
-__all__ = ["UNAVAILABLE_ACTIONS", "NodePlan", "TaskFile", "TaskFileError", "load_task_file"]
+__all__ = ["NodePlan", "TaskFile", "TaskFileError", "load_task_file"]
 
 task_file_bytes_max: Final = 4 << 20
 
 _TASK_KEYS: Final = (
     "task_id", "task", "goal", "acceptance", "tier", "policies", "people", "delegation",
-    "standing_authorities", "nodes",
+    "standing_authorities", "grants", "nodes",
 )  # fmt: skip
 
 _TASK_HINTS: Final = {
     "id": "task_id", "name": "task_id", "title": "goal", "description": "goal", "steps": "nodes",
-    "tasks": "nodes", "jobs": "nodes", "accept": "acceptance",
+    "tasks": "nodes", "jobs": "nodes", "accept": "acceptance", "authority": "grants",
+    "permissions": "grants", "allow": "grants",
 }  # fmt: skip
 
 
@@ -83,6 +86,11 @@ def load_task_file(path: str, data: bytes) -> TaskFile:
     )
 
 
+def read_task(tree: Tree, problems: list[Problem]) -> TaskFile:
+    """The task of a tree that somebody else made; after a problem, which is noted, a stand-in."""
+    return _TaskReader(FieldReader(problems)).read(tree)
+
+
 def _decode(data: bytes) -> tuple[str, list[Problem]]:
     if len(data) > task_file_bytes_max:
         what = f"the file has {len(data)} bytes; {task_file_bytes_max} is the most"
@@ -109,7 +117,8 @@ class _TaskReader:
         tier = reader.whole(fields["tier"][1], "tier", 0, 2) if "tier" in fields else 1
         if "delegation" in fields:
             self.people.read_delegation(fields["delegation"][1])
-        nodes = NodeReader(reader, 1 if tier is None else tier, self.people)
+        grants = read_grants(reader, fields["grants"][1]) if "grants" in fields else ()
+        nodes = NodeReader(reader, 1 if tier is None else tier, self.people, grants)
         goal = reader.text(fields["goal"][1], "goal") if "goal" in fields else ""
         acceptance = (
             reader.texts(fields["acceptance"][1], "acceptance") if "acceptance" in fields else []
@@ -145,10 +154,13 @@ class _TaskReader:
         fields = self.reader.section(tree, "policies", Policies.__struct_fields__, {})
         values: dict[str, Any] = {}
         for key, (_, value) in fields.items():
+            name = f"policies.{key}"
             if isinstance(getattr(Policies(), key), int):
-                values[key] = self.reader.whole(value, f"policies.{key}", 0, 1_000)
+                values[key] = self.reader.whole(value, name, int(key not in MAY_BE_ZERO), 1_000)
+            elif not key.endswith("_s"):
+                values[key] = self.reader.amount(value, name, above=key not in MAY_BE_ZERO)
             else:
-                values[key] = self.reader.duration_s(value, f"policies.{key}")
+                values[key] = self.reader.duration_s(value, name)
         return Policies(**{key: value for key, value in values.items() if value is not None})
 
     def _authorities(self, fields: dict[str, tuple[Place, Tree]]) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Reading typed values out of the tree of a task file, and collecting what is wrong.
 
-Job: one method per kind of value (text, list, number, duration, word from a list, section with
-known keys). Invariants: a method never raises; it notes a problem at the place of the value and
-returns a harmless stand-in, so that one pass finds every problem.
+Job: one method per kind of value (text, truth, list, number, duration, word from a list, section
+with known keys). Invariants: a method never raises; it notes a problem at the place of the value
+and returns a harmless stand-in, so that one pass finds every problem.
 Never: knows what the keys of a task file are.
 """
 
@@ -18,6 +18,7 @@ from perdure.control.taskfile_tree import (
     Problem,
     Scalar,
     Tree,
+    plain_value,
     problems_shown_max,
     scalar_value,
 )
@@ -128,15 +129,24 @@ class FieldReader:
             return None
         return value
 
-    def amount(self, tree: Tree, name: str) -> float | None:
-        """A number from 0 that is finite."""
+    def truth(self, tree: Tree, name: str) -> bool:
+        """``true`` or ``false``; false after a problem."""
+        value = plain_value(tree)
+        if not isinstance(value, bool):
+            self.bad(tree.place, f"{name} must be true or false")
+        return value is True
+
+    def amount(self, tree: Tree, name: str, *, above: bool = False) -> float | None:
+        """A number from 0, or ``above`` it, that is finite."""
         value = scalar_value(tree) if isinstance(tree, Scalar) else None
         if (
             isinstance(value, bool)
             or not isinstance(value, int | float)
             or not 0 <= value < math.inf
+            or (above and not value)
         ):
-            self.bad(tree.place, f"{name} must be a number from 0", f"write {name}: 1.5")
+            bound = "above 0" if above else "from 0"
+            self.bad(tree.place, f"{name} must be a number {bound}", f"write {name}: 1.5")
             return None
         return float(value)
 

@@ -7,24 +7,35 @@ item. Never: looks for the items, which may only be made by the nodes before thi
 
 from typing import Final, cast
 
+from perdure.control.taskfile_actions import json_mapping, read_agent
 from perdure.control.taskfile_fields import FieldReader
 from perdure.control.taskfile_tree import Fields, Items, Place, Scalar, Tree
-from perdure.core.batch import is_of_workspace, map_problem, unit_attempts_max, units_workers_max
+from perdure.core.batch import (
+    is_of_workspace,
+    map_problem,
+    shard_units_max,
+    unit_attempts_max,
+    units_workers_max,
+)
 from perdure.core.model import ITEMS_FORMATS, ItemsFormat, MapSpec
 from perdure.errors import PathError
 from perdure.storage.workspace import normal_path
 
 MAP_KEYS: Final = (
-    "items", "glob", "list", "format", "key", "run", "workers", "max_attempts", "timeout",
+    "items", "glob", "list", "format", "key", "run", "workers", "max_attempts", "timeout", "shard",
+    "agent", "smoke", "schema",
 )  # fmt: skip
 _MAP_HINTS: Final = {
     "file": "items", "files": "glob", "command": "run", "cmd": "run", "script": "run",
     "attempts": "max_attempts", "retries": "max_attempts", "jobs": "workers", "wall": "timeout",
-    "timeout_s": "timeout", "parallel": "workers",
+    "timeout_s": "timeout", "parallel": "workers", "shards": "shard", "batch": "shard",
+    "chunk": "shard", "smoke_test": "smoke", "finding": "schema",
 }  # fmt: skip
 _FIXES: Final = {
     "needs one of": "write items: FILE, or glob: PATTERN, or list: [KEY, ...]",
     "no command": 'write run: [PROGRAM, "{}"], or a shell line that reads $PERDURE_KEY',
+    "both run and agent": "remove one of the two",
+    "no shards": "add shard: 10, so that a worker writes its findings itself, or remove it",
     "has a key": "remove it, or write format: jsonl or csv",
     "has a format": "remove it",
     "has a list": "give each item a key of its own",
@@ -61,7 +72,8 @@ def read_map(reader: FieldReader, tree: Tree, place: Place) -> MapSpec:
         return None if entry is None else reader.whole(entry, f"map.{name}", 1, most)
 
     run, listed, key = value("run"), value("list"), value("key")
-    layout, timeout = value("format"), value("timeout")
+    layout, timeout, agent = value("format"), value("timeout"), value("agent")
+    smoke, schema = value("smoke"), value("schema")
     batch = MapSpec(
         run=(read_run(reader, run) if run else None) or (),
         items=_path(reader, value("items"), "items"),
@@ -74,6 +86,10 @@ def read_map(reader: FieldReader, tree: Tree, place: Place) -> MapSpec:
         workers=whole("workers", units_workers_max),
         max_attempts=whole("max_attempts", unit_attempts_max) or MapSpec().max_attempts,
         timeout_s=reader.duration_s(timeout, "map.timeout") if timeout else None,
+        shard=whole("shard", shard_units_max),
+        agent=read_agent(reader, agent, "map.agent") if agent else None,
+        smoke=reader.truth(smoke, "map.smoke") if smoke else False,
+        schema=json_mapping(reader, schema, "map.schema") if schema else None,
     )
     problem = map_problem(batch)
     # What follows from a problem that is told already need not be told as well.

@@ -10,12 +10,21 @@ from typing import Final, NamedTuple, cast
 
 import msgspec
 
+from perdure.control.taskfile_actions import (
+    read_agent,
+    read_grants,
+    read_human,
+    read_python,
+    read_sop,
+)
 from perdure.control.taskfile_fields import FieldReader, shown
 from perdure.control.taskfile_map import read_map, read_run
 from perdure.control.taskfile_people import PeopleReader
 from perdure.control.taskfile_tree import Fields, Items, Place, Scalar, Tree, plain_value
+from perdure.core.actions import ACTION_KINDS
 from perdure.core.batch import outputs_with_findings
 from perdure.core.criteria import parse_criterion
+from perdure.core.grants import grants_max
 from perdure.core.model import (
     CHECK_METHODS,
     EFFECTS,
@@ -39,13 +48,10 @@ spec_bytes_max: Final = contract_bytes_max // 2
 """The other half of a contract is for what the runtime adds to it."""
 count_max: Final = 1_000_000_000
 
-UNAVAILABLE_ACTIONS: Final = ("python", "agent", "sop", "human")
-"""Keys of the full format that this version refuses by name."""
-
 _NODE_KEYS: Final = (
-    "id", "title", "goal", "deps", "priority", "run", "map", "env", "inputs", "outputs", "accept",
-    "constraints", "budget", "retry", "verify", "resume", "effect", "cost", "gate", "gates",
-    "successor_of",
+    "id", "title", "goal", "deps", "priority", "run", "map", "python", "agent", "sop", "human",
+    "grants", "env", "inputs", "outputs", "accept", "constraints", "budget", "retry", "verify",
+    "resume", "effect", "cost", "gate", "gates", "successor_of",
 )  # fmt: skip
 _BUDGET_KEYS: Final = ("wall", "tool_calls", "cost_usd", "tokens")
 
@@ -56,7 +62,10 @@ _NODE_HINTS: Final = {
     "acceptance": "accept", "checks": "accept", "timeout": "budget: {wall: ...}",
     "wall": "budget: {wall: ...}", "retries": "retry", "retry_budget": "retry",
     "verification_level": "verify", "resume_policy": "resume", "approval": "gate",
-    "approve": "gate", "review": "gate",
+    "approve": "gate", "review": "gate", "call": "python", "function": "python",
+    "prompt": "agent, with goal: what to do", "model": "agent: {agent: NAME, model: ...}",
+    "card": "sop", "procedure": "sop", "person": "human", "authority": "grants",
+    "permissions": "grants", "allow": "grants",
 }  # fmt: skip
 
 
@@ -86,10 +95,14 @@ class Dep(NamedTuple):
 class NodeReader:
     """One pass over the nodes."""
 
-    def __init__(self, reader: FieldReader, tier: int, people: PeopleReader) -> None:
+    def __init__(
+        self, reader: FieldReader, tier: int, people: PeopleReader, grants: tuple[str, ...] = ()
+    ) -> None:
         self.reader = reader
         self.tier = tier
         self.people = people
+        self.grants = grants
+        """Of the whole task: each node has them."""
         self.seen: dict[str, Place] = {}
         """Every legal id and where it stands."""
         self.deps: list[Dep] = []
@@ -99,14 +112,6 @@ class NodeReader:
     def read(self, tree: Tree, key: str | None, place: Place) -> NodePlan | None:
         """The plan of one node; ``key`` is its id where nodes are a mapping."""
         reader = self.reader
-        if isinstance(tree, Fields):
-            for action in UNAVAILABLE_ACTIONS:
-                if action in tree.fields:
-                    what = f"{action} is not available in this version"
-                    fix = "use run, or leave it out and do the node with start and submit"
-                    reader.bad(tree.fields[action][0], what, fix)
-            known = {k: v for k, v in tree.fields.items() if k not in UNAVAILABLE_ACTIONS}
-            tree = Fields(tree.place, known)
         fields = reader.section(tree, f"node {key}" if key else "a node", _NODE_KEYS, _NODE_HINTS)
         node_id = self._node_id(tree, fields, key, place)
 
@@ -123,9 +128,6 @@ class NodeReader:
         if level == "V0" and self.tier > 0 and spec.outputs != ():
             what = "verify V0 is for tier 0 and for scratch nodes (outputs: none)"
             reader.bad(fields["verify"][1].place, what, "write V1")
-        if level == "V2":
-            what = "verify V2 is not available in this version: nobody could judge it"
-            reader.bad(fields["verify"][1].place, what, "write V1, or V3 and let a person judge it")
         priority = value("priority")
         before = value("successor_of")
         plan = NodePlan(
@@ -191,6 +193,7 @@ class NodeReader:
 
         cost = reader.amount(fields["cost"][1], "cost") if "cost" in fields else None
         batch = read_map(reader, fields["map"][1], fields["map"][0]) if "map" in fields else None
+        self._check_one_action(fields)
         outputs = self._outputs(node_id, fields["outputs"][1]) if "outputs" in fields else None
         if batch is not None:
             self._check_batch(fields, outputs)
@@ -204,6 +207,11 @@ class NodeReader:
             budget=self._budget(fields["budget"][1]) if "budget" in fields else Budget(),
             run=read_run(reader, fields["run"][1]) if "run" in fields else None,
             map=batch,
+            python=read_python(reader, fields["python"][1]) if "python" in fields else None,
+            agent=read_agent(reader, fields["agent"][1]) if "agent" in fields else None,
+            sop=read_sop(reader, fields["sop"][1]) if "sop" in fields else None,
+            human=read_human(reader, fields["human"][1]) if "human" in fields else None,
+            grants=self._grants(fields),
             env=reader.texts_of_env(fields["env"][1], "env") if "env" in fields else {},
             retry_budget=(
                 reader.whole(fields["retry"][1], "retry", 0, 1_000) if "retry" in fields else None
@@ -221,14 +229,33 @@ class NodeReader:
             reader.bad(place, what, "split it, or move long texts into files")
         return spec
 
+    def _grants(self, fields: dict[str, tuple[Place, Tree]]) -> tuple[str, ...]:
+        """Those of the task, then the node's own."""
+        if "grants" not in fields:
+            return self.grants
+        own = read_grants(self.reader, fields["grants"][1])
+        grants = tuple(dict.fromkeys((*self.grants, *own)))
+        if len(own) <= grants_max < len(grants):
+            what = f"the node has {len(grants)} grants, the task's included; {grants_max}"
+            fix = "grant a directory with write:DIR/*"
+            self.reader.bad(fields["grants"][0], f"{what} is the most", fix)
+        return grants
+
+    def _check_one_action(self, fields: dict[str, tuple[Place, Tree]]) -> None:
+        kinds = [kind for kind in ACTION_KINDS if kind in fields]
+        if len(kinds) < 2:
+            return
+        what = f"a node has either {kinds[0]} or {kinds[1]}"
+        fix = "make two nodes of it"
+        if "map" in kinds[:2] and {*kinds[:2]} <= {"run", "map", "agent"}:
+            fix = "keep the other one inside map, or make two nodes of it"
+        self.reader.bad(max(fields[kind][0] for kind in kinds[:2]), what, fix)
+
     def _check_batch(
         self, fields: dict[str, tuple[Place, Tree]], outputs: tuple[str, ...] | None
     ) -> None:
         """What a batch node cannot have besides its ``map``."""
         bad = self.reader.bad
-        if "run" in fields:
-            what = "a node has either run or map"
-            bad(fields["run"][0], what, "keep the run inside map, or make two nodes of it")
         if outputs == ():
             what = "a batch node owes its findings"
             bad(fields["outputs"][1].place, what, "remove outputs: none")
@@ -278,11 +305,7 @@ class NodeReader:
         for item in tree.items:
             try:
                 entry = _criterion_entry(item)
-                criterion = parse_criterion(entry, level=cast(VerificationLevel, level))
-                if criterion.check == "audit":
-                    what = "the check audit is not available in this version"
-                    self.reader.bad(item.place, what, "use human, or a mechanical check")
-                found.append(criterion)
+                found.append(parse_criterion(entry, level=cast(VerificationLevel, level)))
             except UsageError as error:
                 fix = error.fix.rstrip(".")
                 if error.suggestions:

@@ -70,8 +70,8 @@ class Fields(NamedTuple):
 Tree = Scalar | Items | Fields
 
 
-def refusal(path: str, problems: Iterable[Problem]) -> TaskFileError:
-    """One error that lists every problem as ``file:line:column: what (fix)``, in file order."""
+def problems_text(path: str, problems: Iterable[Problem]) -> str:
+    """Each problem as a line ``file:line:column: what (fix)``, in file order; the first of many."""
     found = sorted(problems)
     lines = [
         f"{path}:{p.place.line}:{p.place.column}: {p.what}" + (f" ({p.fix})" if p.fix else "")
@@ -79,9 +79,14 @@ def refusal(path: str, problems: Iterable[Problem]) -> TaskFileError:
     ]
     if len(found) > problems_shown_max:
         lines.append(f"and {len(found) - problems_shown_max} more")
-    count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
+    return "".join(f"  {line}\n" for line in lines)
+
+
+def refusal(path: str, problems: list[Problem]) -> TaskFileError:
+    """One error that lists every problem."""
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     return TaskFileError(
-        f"{path} does not validate ({count}):\n  " + "\n  ".join(lines) + "\n",
+        f"{path} does not validate ({count}):\n{problems_text(path, problems)}",
         fix="Correct the file and run it again; nothing was run or written.",
     )
 

@@ -1,6 +1,6 @@
-"""Who may do what: roles, the commands each may give, and on what (protocol section 12).
+"""Who may do what: the actor that asks, and on what (protocol section 12).
 
-Job: one table from commands to roles, and the rules about single things behind it. Invariants: what
+Job: hold a call to the table in ``rights``, and to the rules about single things. Invariants: what
 a role is not given it does not have (AU-1); an executor acts on the node whose contract is its own
 and on no other (AU-2); where people are named for a role or for a gate, they and nobody else act
 for it (H4). A refusal names the role that it takes. Being told a name is no proof of it: where the
@@ -18,11 +18,8 @@ from perdure.core.lookup import contract_of, near
 from perdure.core.machine import STARTABLE_STATES
 from perdure.core.model import Node, State
 from perdure.core.people import Gate, Question
+from perdure.core.rights import ALIASES, DIRECT, DO, RIGHTS, ROLES, RULE, right_to
 from perdure.errors import RefusedError, UsageError
-
-ROLES: Final = ("sponsor", "coordinator", "executor", "verifier", "recorder", "gatekeeper")
-ALIASES: Final = {"coord": "coordinator", "worker": "executor", "auditor": "verifier"}
-"""What the roles are also called."""
 
 
 class Actor(NamedTuple):
@@ -30,13 +27,6 @@ class Actor(NamedTuple):
 
     role: str
     name: str
-
-
-class Right(NamedTuple):
-    """What a command does, in words, and the roles that may give it, the usual one first."""
-
-    what: str
-    roles: tuple[str, ...]
 
 
 @lru_cache(maxsize=256)  # each commit asks
@@ -55,66 +45,6 @@ def read_actor(actor: str) -> Actor:
     return Actor(role, name)
 
 
-_DO: Final = ("coordinator", "executor")
-_RULE: Final = ("gatekeeper", "sponsor")
-_DIRECT: Final = ("coordinator", "sponsor")
-_ALL: Final = ROLES
-
-_MOVES: Final[Mapping[str, Right]] = {
-    "RUNNING": Right("start work", _DO),
-    "VERIFYING": Right("submit work", _DO),
-    "BLOCKED": Right("block a node", _DO),
-    "RETRYABLE": Right("end an attempt", _DO),
-    # The verdict is the runtime's own, from the disk; whoever asks for it cannot sway it.
-    "DONE": Right(
-        "have a node verified", ("coordinator", "executor", "verifier", "gatekeeper", "sponsor")
-    ),
-    "CANCELLED": Right("cancel a node", _DIRECT),
-}
-
-_RIGHTS: Final[Mapping[type, Right]] = {
-    c.StartTask: Right("create a task", _DIRECT),
-    c.AddNode: Right("extend the graph", ("coordinator",)),
-    c.AmendNode: Right("amend a node", _DIRECT),
-    c.SplitNode: Right("split a node", ("coordinator",)),
-    c.QuarantineNode: Right("give a node up for another", ("coordinator",)),
-    c.CancelNodes: Right("cancel a node", _DIRECT),
-    c.RetryNode: Right("let a node go on", ("coordinator", "gatekeeper", "sponsor")),
-    c.FailNode: Right("end an attempt", _DO),
-    c.RecordReceipt: Right("prove an effect", ("coordinator", "executor", "gatekeeper", "sponsor")),
-    c.RegisterArtifact: Right("register an artifact", _DO),
-    c.AttachArtifact: Right("count an artifact among a node's", _DO),
-    c.Beat: Right("speak for work under way", _DO),
-    c.WriteNote: Right("write a note", _ALL),
-    c.RecordDecision: Right("record a decision", _DIRECT),
-    c.AskQuestion: Right(
-        "ask a question", ("coordinator", "executor", "verifier", "gatekeeper", "sponsor")
-    ),
-    # What these two say follows from what is on record, whoever is at hand to write it.
-    c.AskGate: Right("open a gate's question", _ALL),
-    c.PropagateSteering: Right("propagate an instruction", _ALL),
-    c.AnswerQuestion: Right("rule on a question", ("gatekeeper", "sponsor", "coordinator")),
-    c.LogSteering: Right("steer", ("sponsor", "coordinator")),
-    c.AmendGoal: Right("change the goal", ("sponsor",)),
-    c.ChangePolicy: Right("change a policy", ("sponsor", "coordinator")),
-    c.Observe: Right("record an observation", ("coordinator", "executor", "recorder", "sponsor")),
-    c.ConfirmBlock: Right("confirm a block", _DO),
-    c.RecordReply: Right("reply to the supervisor", _DO),
-    c.MoveTask: Right("pause the task or set it going", _DIRECT),
-    c.AppendRaw: Right("record an observation", ("coordinator", "executor", "recorder", "sponsor")),
-}
-"""Every command there is (tests/conformance/test_roles.py)."""
-
-_TO_READY: Final = Right("set a node's state", ("coordinator",))
-
-
-def right_to(command: c.Command) -> Right:
-    """The row for a command; of a move it depends on where it leads."""
-    if type(command) is c.MoveNode:
-        return _MOVES.get(command.to, _TO_READY)
-    return _RIGHTS[type(command)]
-
-
 def check_authority(state: State, command: c.Command, context: c.Context) -> None:
     """Raise RefusedError when this actor may not give this command; it names who may.
 
@@ -128,7 +58,7 @@ def check_authority(state: State, command: c.Command, context: c.Context) -> Non
         raise _may_not(role, right.what, right.roles)
     if role == "coordinator":
         return
-    if role in _RULE:
+    if role in RULE:
         _check_named(state, actor, command)
     rule = _OBJECT_RULES.get(role)
     if rule is not None:
@@ -138,13 +68,13 @@ def check_authority(state: State, command: c.Command, context: c.Context) -> Non
 def check_coordinates(actor: str) -> None:
     """Raise RefusedError unless this role may hold the lease, recover, and drive a task."""
     role = read_actor(actor).role
-    if role not in _DIRECT:
-        raise _may_not(role, "coordinate a task", _DIRECT)
+    if role not in DIRECT:
+        raise _may_not(role, "coordinate a task", DIRECT)
 
 
 def _may_not(role: str, what: str, roles: tuple[str, ...]) -> RefusedError:
     takes = " or ".join(roles)
-    may_ask = role in _RIGHTS[c.AskQuestion].roles
+    may_ask = role in RIGHTS[c.AskQuestion].roles
     way = "Ask for it with `perdure ask`, or let" if may_ask else "Let"
     return RefusedError(
         f"{_with_article(role)} may not {what}: it takes the role {takes}.",
@@ -218,8 +148,8 @@ def _ruling_roles(question: Question) -> tuple[str, ...]:
     if question.to == "sponsor":
         return ("sponsor",)
     if question.to == "coordinator" and not is_of_gate(question):
-        return ("coordinator", *_RULE)
-    return _RULE
+        return ("coordinator", *RULE)
+    return RULE
 
 
 def _check_holder(state: State, actor: Actor, question: Question) -> None:
@@ -371,7 +301,7 @@ def _verifier(state: State, actor: Actor, command: c.Command) -> None:
 
 def _recorder(state: State, actor: Actor, command: c.Command) -> None:
     if isinstance(command, c.Observe) and command.claim:
-        raise _may_not(actor.role, "claim that a node is complete", _DO)
+        raise _may_not(actor.role, "claim that a node is complete", DO)
     _verifier(state, actor, command)
 
 

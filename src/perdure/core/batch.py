@@ -9,14 +9,17 @@ knows an item.
 import posixpath
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
+from perdure.core.actions import ACTION_KINDS, ActionKind
 from perdure.core.model import Criterion, ItemsFormat, MapSpec, Node, Spec
 
 units_workers_max: Final = 1_000
 unit_attempts_max: Final = 1_000
+shard_units_max: Final = 10_000
+"""Units that one worker may get with one contract."""
 
 LOG_NAME: Final = "findings.jsonl"
 LEDGER_NAME: Final = "ledger.jsonl"
@@ -30,9 +33,28 @@ _WORKSPACE: Final = ("artifacts/", "tmp/")
 _UNITS: Final = Criterion("units")
 
 
+def action_of(spec: Spec) -> ActionKind | None:
+    """What the node does when it is dispatched; None for one that is done by hand."""
+    for kind in ACTION_KINDS:
+        if getattr(spec, kind) is not None:
+            return cast(ActionKind, kind)
+    return None
+
+
 def is_automatic(spec: Spec) -> bool:
-    """Whether a run can do the node by itself: it has a command, or a command for each item."""
-    return spec.run is not None or spec.map is not None
+    """Whether a run dispatches the node by itself: it has an action."""
+    return action_of(spec) is not None
+
+
+def action_problem(spec: Spec) -> str:
+    """Why the node cannot know what to do, as a sentence without its stop; empty when it can."""
+    kinds = [kind for kind in ACTION_KINDS if getattr(spec, kind) is not None]
+    return f"it has both {kinds[0]} and {kinds[1]}" if len(kinds) > 1 else ""
+
+
+def is_sharded(batch: MapSpec) -> bool:
+    """Whether its workers get many units each with one contract, and write the findings."""
+    return batch.shard is not None or batch.agent is not None
 
 
 def log_path(node_id: str) -> str:
@@ -79,8 +101,14 @@ def map_problem(batch: MapSpec) -> str:
     if len(named) != 1:
         return f"map has {' and '.join(named) or 'no items'}; it needs one of items, glob and list"
     first = batch.run if isinstance(batch.run, str) else "".join(batch.run[:1])
-    if not first.strip():
+    if batch.agent is not None and batch.run:
+        return "map has both run and agent"
+    if batch.agent is None and not first.strip():
         return "map has no command"
+    if batch.schema is not None and not is_sharded(batch):
+        return "map has a schema and no shards, whose findings it is for"
+    if batch.shard is not None and not 1 <= batch.shard <= shard_units_max:
+        return f"shard of map is not from 1 to {shard_units_max}"
     keyed = batch.items is not None and format_of(batch) != "lines"
     if batch.key is not None and not keyed:
         return "map has a key, and only items of a JSONL or CSV file have fields"
@@ -112,6 +140,12 @@ def recipe_of(spec: Spec) -> str:
         "format": format_of(batch) if batch.items is not None else "",
         "key": batch.key,
     }
+    if batch.agent is not None:
+        made_by["agent"] = batch.agent
+    if batch.schema is not None:
+        made_by["schema"] = batch.schema
+    if is_sharded(batch):
+        made_by["goal"] = spec.goal
     return sha256(msgspec.json.encode(made_by, order="sorted")).hexdigest()[:16]
 
 

@@ -20,9 +20,17 @@ from perdure.core.check_values import (
     whole_number,
     word_of,
 )
-from perdure.core.durations import duration_max_s
+from perdure.core.judged_methods import (
+    AUDIT_NAMES,
+    AUDIT_USAGE,
+    HUMAN_NAMES,
+    HUMAN_USAGE,
+    complete_audit,
+    complete_human,
+    rubric_from_text,
+    rubric_to_text,
+)
 from perdure.core.model import CHECK_METHODS
-from perdure.core.people import FALLBACKS
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}\Z")
 _CONDITION: Final = re.compile(r"(>=|<=|==|=|>|<)\s*(\d{1,15})")
@@ -270,61 +278,9 @@ def _units_to_text(params: dict[str, Any]) -> str | None:
     return quoted(params["ledger"]) if "ledger" in params else ""
 
 
-def _rubric_from_text(args: str) -> dict[str, Any]:
-    return {"rubric": args} if args else {}
-
-
-def _rubric_to_text(params: dict[str, Any]) -> str | None:
-    return str(params.get("rubric", "")) if set(params) <= {"rubric"} else None
-
-
-def _complete_human(params: dict[str, Any]) -> dict[str, Any]:
-    """What judgement has to name (VR-3): ``judge`` becomes a list, ``timeout`` ``timeout_s``."""
-    done: dict[str, Any] = {}
-    if params.get("rubric") is not None:
-        if not isinstance(params["rubric"], str) or not params["rubric"].strip():
-            raise malformed(
-                "rubric must be a text that says what is judged.", fix=usage_line("human")
-            )
-        done["rubric"] = params["rubric"].strip()
-    judge = params.get("judge")
-    if judge is not None:
-        names = [judge] if isinstance(judge, str) else judge
-        if not isinstance(names, (list, tuple)) or not names or not all(map(_is_name, names)):
-            raise malformed(
-                "judge must be the name of a person, or a list of names.", fix=usage_line("human")
-            )
-        done["judge"] = list(dict.fromkeys(name.strip() for name in names))
-    if params.get("rounds") is not None:
-        done["rounds"] = whole_number(params["rounds"], "rounds")
-    if params.get("default") is not None:
-        if params["default"] not in FALLBACKS:
-            raise malformed(
-                f"default of human cannot be {params['default']!r}.",
-                fix=f"Write one of {', '.join(FALLBACKS)}; silence is never consent.",
-                rule="GA-2",
-            )
-        done["default"] = params["default"]
-    if "timeout" in params and "timeout_s" in params:
-        raise malformed("timeout and timeout_s exclude each other.", fix="Keep timeout_s.")
-    limit = params.get("timeout_s", params.get("timeout"))
-    if limit is not None:
-        done["timeout_s"] = seconds(limit, duration_max_s)
-    if done.get("default") == "reject" and "timeout_s" not in done:
-        raise malformed(
-            "default of human is reject, and nobody says when.", fix="Add timeout: 2d, for example."
-        )
-    return done
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
 _LISTED: Final = Method(
     "PATH...", ("path", "paths"), _paths_from_text, _complete_paths, _paths_to_text
 )
-_JUDGED: Final = Method("RUBRIC", (), _rubric_from_text, dict, _rubric_to_text)
 
 METHODS: Final[dict[str, Method]] = {
     "exists": _LISTED,
@@ -363,12 +319,6 @@ METHODS: Final[dict[str, Method]] = {
         _complete_units,
         _units_to_text,
     ),
-    "audit": _JUDGED,
-    "human": Method(
-        "RUBRIC, or {rubric: TEXT, judge: NAME, rounds: N, default: reject, timeout: 2d}",
-        ("rubric", "judge", "rounds", "default", "timeout", "timeout_s"),
-        _rubric_from_text,
-        _complete_human,
-        _rubric_to_text,
-    ),
+    "audit": Method(AUDIT_USAGE, AUDIT_NAMES, rubric_from_text, complete_audit, rubric_to_text),
+    "human": Method(HUMAN_USAGE, HUMAN_NAMES, rubric_from_text, complete_human, rubric_to_text),
 }

@@ -83,6 +83,11 @@ def timestamp(now: float) -> str:
     return f"{_second(seconds)}.{milliseconds:03d}+00:00"
 
 
+def compact_time(now: float) -> str:
+    """A moment as names of files have it: the fourteen digits of its second, in UTC."""
+    return timestamp(now)[:19].translate(str.maketrans("", "", "-:T"))
+
+
 @lru_cache(maxsize=4)  # many commits fall into one second
 def _second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
@@ -324,6 +329,15 @@ def to_json(value: object, *, sort: bool = False) -> bytes:
         plain = msgspec.to_builtins(value)
         text = json.dumps(plain, ensure_ascii=True, separators=(",", ":"), sort_keys=sort)
         return text.encode("ascii")
+
+
+def to_indented_json(value: object) -> bytes:
+    """The same text as :func:`to_json`, a value a line: for files that are also read by eye."""
+    compact = to_json(value)
+    try:
+        return msgspec.json.format(compact, indent=1)
+    except msgspec.DecodeError:  # as above
+        return json.dumps(json.loads(compact), ensure_ascii=True, indent=1).encode("ascii")
 
 
 def from_json(data: bytes, kind: type[T]) -> T:

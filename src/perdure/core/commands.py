@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from perdure.core import dispatch_commands as d
+from perdure.core.dispatching import Death, Usage
 from perdure.core.events import Draft
 from perdure.core.model import (
     Effect,
@@ -55,6 +57,10 @@ class StartTask(msgspec.Struct, frozen=True):
     standing_authorities: tuple[str, ...] = ()
     source: dict[str, Any] = {}
     delegation: dict[str, str] = {}
+    parent: dict[str, Any] = {}
+    """Of a child instance: the fields of :class:`~perdure.core.dispatching.Parent`."""
+    sop: dict[str, Any] = {}
+    """Of an instance of a procedure: ``id``, ``version``, ``sha256`` and ``phases``."""
 
 
 class AddNode(msgspec.Struct, frozen=True):
@@ -132,6 +138,11 @@ class FailNode(msgspec.Struct, frozen=True):
     evidence: tuple[str, ...] = ()
     disk_facts: dict[str, Any] = {}
     """What the runtime saw of the work before it was set aside (AD-2)."""
+    death: Death | None = None
+    """Of work that a coordinator dispatched: how it came to nothing."""
+    usage: Usage | None = None
+    nothing_ran: bool = False
+    """It is certain that nothing of it was started, so that it can have had no effect (C-S3)."""
 
 
 class RetryNode(msgspec.Struct, frozen=True):
@@ -384,4 +395,6 @@ Command = (
     | RegisterArtifact | AttachArtifact | Beat | WriteNote | RecordDecision | AskQuestion | AskGate
     | AnswerQuestion | LogSteering | PropagateSteering | AmendGoal | SplitNode | QuarantineNode
     | ChangePolicy | Observe | ConfirmBlock | RecordReply | MoveTask | AppendRaw
+    | d.OpenSlot | d.CloseSlot | d.Suspect | d.RecordLate | d.ChangeMode | d.RecordAudit
+    | d.RecordPlan | d.MovePhase
 )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from perdure.core import commands as c
+from perdure.core import dispatch_commands as d
 from perdure.core.authority import check_authority
 from perdure.core.events import ENTITY_TYPES, KINDS, Draft
 from perdure.core.fold import Replica
@@ -72,9 +73,14 @@ def _start_task(replica: Replica, command: c.StartTask, context: c.Context) -> c
             "source": command.source,
             "delegation": command.delegation,
             "format": FORMAT_VERSION,
+            **{name: given for name, given in _of_instance(command) if given},
         },
     )
     return c.Decision((started, task_move(command.task_id, "INIT", "DECOMPOSING")))
+
+
+def _of_instance(command: c.StartTask) -> tuple[tuple[str, dict[str, Any]], ...]:
+    return (("parent", command.parent), ("sop", command.sop))
 
 
 _TASK_ROUTES: Final[dict[tuple[str, str], tuple[str, ...]]] = {
@@ -101,6 +107,12 @@ def _move_task(replica: Replica, command: c.MoveTask, context: c.Context) -> c.D
     state = replica.state
     if state.fsm_task == command.to:
         return c.Decision()
+    if command.to == "SUSPENDED" and state.fsm_task in _OVER:
+        raise TransitionError(
+            f"the task is finished ({state.fsm_task}): there is nothing to suspend.",
+            rule="FST-1",
+            fix="`perdure status` tells what was done; `perdure add` makes more work.",
+        )
     route = _TASK_ROUTES.get((state.fsm_task, command.to))
     if not route:
         raise TransitionError(
@@ -127,6 +139,8 @@ def _move_task(replica: Replica, command: c.MoveTask, context: c.Context) -> c.D
     return c.Decision(tuple(drafts))
 
 
+_OVER: Final = ("FINAL_AUDIT", "ARCHIVED")
+"""Where nothing of the task is left to do."""
 _TASK_FIXES: Final = {
     "SUSPENDED": "Submit, fail or cancel the work under way first; `perdure status` lists it.",
     "EXECUTING": "Add nodes with `perdure add`, or see `perdure status` for what is waiting.",
@@ -251,6 +265,9 @@ _STEERING: Final = LateModule("perdure.core.decide_steering")
 _GOAL: Final = LateModule("perdure.core.decide_goal")
 _REPLAN: Final = LateModule("perdure.core.decide_replan")
 _OBSERVED: Final = LateModule("perdure.core.decide_observed")
+_SLOT: Final = LateModule("perdure.core.decide_slot")
+_AUDIT: Final = LateModule("perdure.core.decide_audit")
+_INSTANCE: Final = LateModule("perdure.core.decide_instance")
 
 _LATE_DECIDERS: Final[Mapping[type, tuple[LateModule, str]]] = {
     c.AddNode: (_NODE, "decide_add"),
@@ -273,4 +290,12 @@ _LATE_DECIDERS: Final[Mapping[type, tuple[LateModule, str]]] = {
     c.Observe: (_OBSERVED, "decide_observe"),
     c.ConfirmBlock: (_OBSERVED, "decide_block"),
     c.RecordReply: (_OBSERVED, "decide_reply"),
+    d.OpenSlot: (_SLOT, "decide_open"),
+    d.CloseSlot: (_SLOT, "decide_close"),
+    d.Suspect: (_SLOT, "decide_suspect"),
+    d.RecordLate: (_SLOT, "decide_late"),
+    d.ChangeMode: (_SLOT, "decide_mode"),
+    d.RecordAudit: (_AUDIT, "decide_audit"),
+    d.RecordPlan: (_INSTANCE, "decide_plan"),
+    d.MovePhase: (_INSTANCE, "decide_phase"),
 }

@@ -1,25 +1,33 @@
-"""Decisions that end an attempt at a node: a verdict, a failure, a retry.
+"""Decisions that end an attempt at a node: a claim, a verdict, a failure, a retry.
 
 Invariants: N06 comes from a passing verdict only, and wakes the dependents in the same commit
 (FSN-4); a failed attempt's unverified registrations are quarantined in the commit that fails it;
 the same method is not tried again beyond its budget (FSN-3).
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
+
+import msgspec
 
 from perdure.core import commands as c
 from perdure.core.asking import ask_of_attempt
+from perdure.core.audits import awaits_audit
 from perdure.core.decide_artifact import decide_quarantine
-from perdure.core.effects import effect_open, hold_effect, receipt_draft
+from perdure.core.dispatching import Usage
+from perdure.core.effects import check_receipt, effect_open, hold_effect, receipt_draft
 from perdure.core.events import Draft
+from perdure.core.failure_text import as_seen
 from perdure.core.fold import Replica
 from perdure.core.gates import gates_at
+from perdure.core.health import ended
 from perdure.core.late import LateModule
 from perdure.core.lookup import near, node_of
 from perdure.core.machine import OBSOLETE, REPLAN, open_deps, retry_budget
 from perdure.core.model import CLOSED_STATES, FAILURE_CLASSES, Node, State, id_key
-from perdure.core.moves import legal_edge, refused, transition
-from perdure.errors import EvidenceError, TransitionError
+from perdure.core.moves import fill_payload, legal_edge, refused, transition
+from perdure.core.payload import record
+from perdure.errors import EvidenceError, TransitionError, UsageError
 
 _GATE: Final = LateModule("perdure.core.decide_gate")
 _ESCALATION: Final = LateModule("perdure.core.decide_escalation")
@@ -44,6 +52,8 @@ def decide_verdict(
             f"{node.node_id} is not DONE because somebody says so.",
             fix=f"Let the runtime verify it: perdure check {node.node_id}",
         )
+    if verdict.passed and awaits_audit(verdict.checks):  # no pass yet, and no failure (VR-1)
+        return c.Decision(answer=node.state_ref or "")
     gates = gates_at(state, node, "done")
     judged = verdict.passed and any(gate.rubric for gate in gates)
     level = max(verdict.level, "V3") if judged else verdict.level
@@ -87,6 +97,29 @@ def decide_verdict(
     return c.Decision((*quarantine.drafts, failed), quarantine.moves)
 
 
+def claim_drafts(
+    state: State, node: Node, given: Mapping[str, Any], evidence: tuple[str, ...]
+) -> tuple[Draft, ...]:
+    """N03: the work has landed, says whoever did it; and a change of mode that follows (PD-H1).
+
+    ``usage`` in what is given is what the attempt has used, where somebody says so.
+    """
+    edge = legal_edge(node, "VERIFYING")
+    check_receipt(node)
+    payload = fill_payload(state, node, edge, given, evidence)
+    used = payload.get("usage")
+    if used is not None:
+        usage = used if isinstance(used, Usage) else record(used, Usage)
+        if usage is None:
+            raise UsageError(
+                f"that is no usage: {used!r:.80}.",
+                code="bad_usage",
+                fix=f"Give a mapping with numbers for {', '.join(Usage.__struct_fields__)}.",
+            )
+        payload["usage"] = msgspec.to_builtins(usage)
+    return ended(state, node, transition(node, edge, payload, evidence))
+
+
 def _wake_dependents(replica: Replica, node: Node) -> list[Draft]:
     """N01 for every dependent that waited for this node alone (FSN-4)."""
     state, drafts = replica.state, []
@@ -127,21 +160,45 @@ def decide_fail(replica: Replica, command: c.FailNode, context: c.Context) -> c.
             fix=f"`perdure check {node.node_id}` verifies what was submitted.",
         )
     quarantine = decide_quarantine(replica, node)
-    if command.failure_class != "permanent-resource" and effect_open(node):
-        drafts = hold_effect(state, node, command.signature, context.now)
-        return c.Decision((*quarantine.drafts, *drafts), quarantine.moves)
-    if command.failure_class == "permanent-resource":
-        payload: dict[str, Any] = {
-            "reason": command.signature,
-            "wake": "the resource is there, says a person",
-            "detail": command.detail,
-            "failure_class": command.failure_class,
-        }
-        blocked = legal_edge(node, "BLOCKED")
-        text = f"{node.title}: {command.signature}. Put it right, then retry."
-        ask = ask_of_attempt(state, node, text, context.now, options=("it is there now",))
-        drafts = (ask, transition(node, blocked, payload, command.evidence))
-        return c.Decision((*quarantine.drafts, *drafts), quarantine.moves)
+    wall = command.failure_class == "permanent-resource"
+    if effect_open(node) and not command.nothing_ran:
+        said = as_seen(command.signature, command.detail)
+        ask, held = hold_effect(state, node, command.signature, context.now, said=said, wall=wall)
+        drafts = (ask, *_ended(state, node, held, command))
+    elif wall:
+        drafts = _resource_wall(state, node, command, context.now)
+    else:
+        drafts = _failed(state, node, command, quarantine, context.now)
+    return c.Decision((*quarantine.drafts, *drafts), quarantine.moves)
+
+
+def _ended(state: State, node: Node, move: Draft, command: c.FailNode) -> tuple[Draft, ...]:
+    """The move that ends the attempt, with death and usage, and a change of mode (PD-H1)."""
+    told = {"death": command.death, "usage": command.usage}
+    facts = {name: msgspec.to_builtins(said) for name, said in told.items() if said is not None}
+    move = msgspec.structs.replace(move, payload={**move.payload, **facts})
+    return ended(state, node, move)
+
+
+def _resource_wall(state: State, node: Node, command: c.FailNode, now: float) -> tuple[Draft, ...]:
+    """N05 behind the question to a person: what is missing is not there for the next attempt."""
+    seen = as_seen(command.signature, command.detail)
+    payload: dict[str, Any] = {
+        "reason": seen,
+        "wake": "the resource is there, says a person",
+        "detail": command.detail,
+        "failure_class": command.failure_class,
+    }
+    text = f"{node.title}: {seen}. Put it right, then retry."
+    ask = ask_of_attempt(state, node, text, now, options=("it is there now",))
+    blocked = transition(node, legal_edge(node, "BLOCKED"), payload, command.evidence)
+    return (ask, *_ended(state, node, blocked, command))
+
+
+def _failed(
+    state: State, node: Node, command: c.FailNode, quarantine: c.Decision, now: float
+) -> tuple[Draft, ...]:
+    """N04, and what a spec that cannot be met or the last strike brings with it."""
     payload = {
         "failure_class": command.failure_class,
         "signature": command.signature,
@@ -151,13 +208,14 @@ def decide_fail(replica: Replica, command: c.FailNode, context: c.Context) -> c.
     }
     if command.interruption:
         payload["interruption"] = True
-    failed = transition(node, edge, payload, command.evidence)
+    move = transition(node, legal_edge(node, "RETRYABLE"), payload, command.evidence)
+    failed, *mode = _ended(state, node, move, command)
     after: list[Draft] = []
     if command.failure_class == "permanent-spec":
-        after = _replan(state, node, command, len(quarantine.drafts), context.now)
+        after = _replan(state, node, command, len(quarantine.drafts), now)
     elif not command.interruption and node.method_strikes + 1 >= retry_budget(state, node):
-        after = [_ESCALATION.out_of_strikes(state, node, command, quarantine, context.now)]
-    return c.Decision((*quarantine.drafts, failed, *after), quarantine.moves)
+        after = [_ESCALATION.out_of_strikes(state, node, command, quarantine, now)]
+    return (failed, *after, *mode)
 
 
 def decide_receipt(replica: Replica, command: c.RecordReceipt, context: c.Context) -> c.Decision:
@@ -198,7 +256,8 @@ def _replan(state: State, node: Node, command: c.FailNode, before: int, now: flo
         ask_of_attempt(
             state,
             node,
-            f"{node.title} cannot be met as specified ({command.signature}). What replaces it?",
+            f"{node.title} cannot be met as specified"
+            f" ({as_seen(command.signature, command.detail)}). What replaces it?",
             now,
             options=("add a successor", "cancel what depends on it"),
         ),

@@ -26,6 +26,7 @@ from perdure.core.escalation import (
     with_moves,
 )
 from perdure.core.events import Draft
+from perdure.core.failure_text import as_seen
 from perdure.core.model import Node, State
 from perdure.core.people import Failure, Gate, Question
 from perdure.errors import invariant
@@ -35,8 +36,9 @@ def out_of_strikes(
     state: State, node: Node, command: c.FailNode, quarantine: c.Decision, now: float
 ) -> Draft:
     """Of a node whose method has used up its budget (FSN-3)."""
+    seen = as_seen(command.signature, command.detail)
     text = (
-        f"{node.title}: method {node.method!r} is out of strikes (last: {command.signature})."
+        f"{node.title}: method {node.method!r} is out of strikes (last: {seen})."
         " Retry it with another method, or cancel it."
     )
     last = _failure(state, node, command.failure_class, command.signature, len(quarantine.drafts))

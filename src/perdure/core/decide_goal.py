@@ -26,6 +26,7 @@ from perdure.core.model import (
     title_chars_max,
 )
 from perdure.core.naming import check_text
+from perdure.core.policies import MAY_BE_ZERO
 from perdure.core.recall import recall
 from perdure.errors import RefusedError, TransitionError, UsageError
 
@@ -246,9 +247,6 @@ def _too_many(change: _Change) -> list[Draft]:
 
 # Policies
 
-_LEAST: Final = {"retry_budget": 0, "nudges_max": 0, "retries_max": 0, "revise_max": 0}
-"""Policies that may be 0: never again, or none at all. The others are above it."""
-
 
 def decide_policy(replica: Replica, command: c.ChangePolicy, context: c.Context) -> c.Decision:
     """A DECISION that overrides a reference policy, with value, reason and measurement window."""
@@ -279,11 +277,11 @@ def decide_policy(replica: Replica, command: c.ChangePolicy, context: c.Context)
 
 def _value(command: c.ChangePolicy, *, whole: bool) -> float:
     """The value as the policy has it. UsageError for one that it cannot have."""
-    value, least = command.value, _LEAST.get(command.name)
-    small = value <= 0 if least is None else value < least
+    value, may_be_zero = command.value, command.name in MAY_BE_ZERO
+    small = value < 0 if may_be_zero else value <= 0
     if small or not value < policy_value_max or (whole and value != int(value)):
         kind = "whole number" if whole else "number"
-        bound = "above 0" if least is None else f"of {least} or more"
+        bound = "of 0 or more" if may_be_zero else "above 0"
         raise UsageError(
             f"{command.name} cannot be {value:g}.",
             code="bad_policy",

@@ -12,12 +12,12 @@ import msgspec
 from perdure.core import commands as c
 from perdure.core.codec import from_json, to_json
 from perdure.core.decide_artifact import decide_quarantine
-from perdure.core.decide_ending import decide_fail, decide_verdict
-from perdure.core.effects import check_receipt
+from perdure.core.decide_ending import claim_drafts, decide_fail, decide_verdict
 from perdure.core.events import Draft
 from perdure.core.fold import Replica
 from perdure.core.frontier import find_cycle
 from perdure.core.gates import approval_of, gate_problem, gates_at
+from perdure.core.grants import check_grants
 from perdure.core.lookup import check_propagated, contract_of, near, node_of
 from perdure.core.machine import REPLAN, START, Edge, open_deps
 from perdure.core.model import (
@@ -131,6 +131,7 @@ def storable(node: Node, changes: Mapping[str, Any]) -> dict[str, Any]:
         _check_title(read.title)
     if read.spec.gates:
         _check_gates(read)
+    check_grants(read.spec.grants)
     return stored
 
 
@@ -293,15 +294,13 @@ def decide_move(replica: Replica, command: c.MoveNode, context: c.Context) -> c.
         )
         return decide_fail(replica, failed, context)
     if edge.id == "N03":
-        check_receipt(node)
+        return c.Decision(claim_drafts(state, node, command.payload, command.evidence))
     payload = fill_payload(state, node, edge, command.payload, command.evidence)
-    drafts = [transition(node, edge, payload, command.evidence)]
-    moves: tuple[c.FileMove, ...] = ()
-    if edge.id in ("N07", "N08"):
-        quarantine = decide_quarantine(replica, node)
-        drafts = [*quarantine.drafts, *drafts]
-        moves = quarantine.moves
-    return c.Decision(tuple(drafts), moves)
+    moved = transition(node, edge, payload, command.evidence)
+    if edge.id not in ("N07", "N08"):
+        return c.Decision((moved,))
+    quarantine = decide_quarantine(replica, node)
+    return c.Decision((*quarantine.drafts, moved), quarantine.moves)
 
 
 def check_start(state: State, node: Node) -> Edge:

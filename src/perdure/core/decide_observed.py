@@ -10,12 +10,13 @@ from typing import Any, Final
 
 from perdure.core import commands as c
 from perdure.core.authority import check_authority
-from perdure.core.effects import check_receipt, effect_open, hold_effect
+from perdure.core.effects import effect_open, hold_effect
 from perdure.core.events import Draft
 from perdure.core.fold import Replica
+from perdure.core.late import LateModule
 from perdure.core.lookup import near, node_of
 from perdure.core.model import AT_WORK_STATES, CLOSED_STATES, Node, State, id_key
-from perdure.core.moves import fill_payload, legal_edge, transition
+from perdure.core.moves import legal_edge, transition
 from perdure.core.naming import check_facts, check_text, path_chars_max
 from perdure.core.observed import (
     DOWNLOAD_STATUSES,
@@ -26,6 +27,8 @@ from perdure.core.observed import (
 )
 from perdure.core.wake import BY_OWNER, waits_for_owner
 from perdure.errors import UsageError
+
+_ENDING: Final = LateModule("perdure.core.decide_ending")  # of those that claim completion
 
 size_bytes_max: Final = (1 << 63) - 1
 
@@ -50,7 +53,7 @@ def decide_observe(replica: Replica, command: c.Observe, context: c.Context) -> 
     said = {**more, **_said(command.summary, command.facts)}
     drafts = [Draft(command.kind, entity_type, entity_id, said)]
     if command.claim:
-        drafts.append(_claim(state, node_of(state, entity_id), f"J-{state.seq + 1}", context))
+        drafts.extend(_claim(state, node_of(state, entity_id), f"J-{state.seq + 1}", context))
     return c.Decision(tuple(drafts))
 
 
@@ -61,13 +64,11 @@ def _said(summary: str, facts: Mapping[str, str]) -> dict[str, Any]:
     return {"summary": summary, "facts": dict(facts)}
 
 
-def _claim(state: State, node: Node, cited: str, context: c.Context) -> Draft:
+def _claim(state: State, node: Node, cited: str, context: c.Context) -> tuple[Draft, ...]:
     """N03 on the strength of an observation of the same commit."""
     check_authority(state, c.MoveNode(node.node_id, "VERIFYING"), context)
-    edge = legal_edge(node, "VERIFYING")
-    check_receipt(node)
-    evidence = (cited, *node.artifacts)
-    return transition(node, edge, fill_payload(state, node, edge, {}, evidence), evidence)
+    drafts: tuple[Draft, ...] = _ENDING.claim_drafts(state, node, {}, (cited, *node.artifacts))
+    return drafts
 
 
 _Read = tuple[str, str, dict[str, Any]]
@@ -318,7 +319,7 @@ def _completed(
     drafts.append(Draft("STEP_COMPLETED", "node", node_id, said))
     if command.claim:
         cited = f"J-{state.seq + 1 + len(drafts)}"
-        drafts.append(_claim(state, node_of(state, node_id), cited, context))
+        drafts.extend(_claim(state, node_of(state, node_id), cited, context))
     others = (node for name, node in state.nodes.items() if name != node_id)
     if all(node.state in CLOSED_STATES for node in others):
         drafts.append(task)

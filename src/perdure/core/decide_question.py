@@ -10,7 +10,6 @@ from typing import Final
 
 from perdure.core import commands as c
 from perdure.core.asking import ask_draft
-from perdure.core.authority import ALIASES
 from perdure.core.durations import duration_max_s
 from perdure.core.effects import effect_open, hold_effect
 from perdure.core.fold import Replica
@@ -19,6 +18,7 @@ from perdure.core.lookup import near, node_of
 from perdure.core.model import CLOSED_STATES, State
 from perdure.core.moves import legal_edge, transition
 from perdure.core.naming import check_id, check_text
+from perdure.core.rights import ALIASES
 from perdure.core.wake import by_answer
 from perdure.errors import RefusedError, TransitionError, UsageError
 

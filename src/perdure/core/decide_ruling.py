@@ -22,6 +22,7 @@ from perdure.core.escalation import CANCEL, other_command
 from perdure.core.events import Draft
 from perdure.core.fold import Replica
 from perdure.core.gates import (
+    asks_consent,
     complete_files,
     content_digest,
     digest_of,
@@ -36,6 +37,7 @@ from perdure.core.model import AMENDABLE_STATES, CLOSED_STATES, Node, Spec
 from perdure.core.moves import legal_edge, transition
 from perdure.core.naming import check_text
 from perdure.core.people import Gate, Question
+from perdure.core.settling import check_says_which
 from perdure.core.wake import waits_for_answer
 from perdure.errors import EvidenceError, RefusedError, TransitionError, UsageError
 
@@ -157,6 +159,8 @@ def _check_form(question: Question, command: c.AnswerQuestion) -> None:
             fix=f"Choose one of: {'; '.join(question.options)}.",
             suggestions=near(command.choice, question.options),
         )
+    if asks_consent(question) and command.ruling == "answer" and not command.choice:
+        check_says_which(question, command.text)
 
 
 _KIND_WORDS: Final = {

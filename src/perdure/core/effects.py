@@ -39,15 +39,23 @@ def check_receipt(node: Node) -> None:
         )
 
 
-def hold_effect(state: State, node: Node, seen: str, now: float) -> tuple[Draft, ...]:
-    """BLOCKED until a person says whether the effect happened: it is never simply repeated."""
+def hold_effect(
+    state: State, node: Node, seen: str, now: float, *, said: str = "", wall: bool = False
+) -> tuple[Draft, ...]:
+    """BLOCKED until a person says whether the effect happened: it is never simply repeated.
+
+    ``said`` is what was ``seen`` in the words for people; ``wall``: that has to be put right as
+    well, before it can be tried again.
+    """
+    said = said or seen
     question = (
-        f"{node.title}: did its external effect happen? There is no receipt ({seen})."
+        f"{node.title}: did its external effect happen? There is no receipt ({said})."
+        f"{' What it lacks has to be put right as well.' if wall else ''}"
         f" If it did: perdure receipt {node.node_id} --proof WHAT. If not:"
         f" perdure retry {node.node_id} --reason WHY, which allows it once."
     )
     package = {
-        "context": f"Attempt {node.attempts} ended without a receipt: {seen}.",
+        "context": f"Attempt {node.attempts} ended without a receipt: {said}.",
         "consequences": f"{DONE_ALREADY}: your word is the receipt, and the next attempt skips the"
         f" effect. {NOT_DONE}: the next attempt may have it once.",
     }

@@ -39,11 +39,14 @@ OPS: Final = {
     "DECISION": frozenset(
         {
             "decision", "ask", "answer", "void", "cancel", "retry", "classify", "policy",
-            "revoke_authority",
+            "revoke_authority", "slot", "mode", "plan",
         }
     ),
     "NOTE": frozenset(
-        {"note", "takeover", "recovered", "handoff", "hint", "source", "acknowledged"}
+        {
+            "note", "takeover", "recovered", "handoff", "hint", "source", "acknowledged",
+            "slot_closed", "suspected", "late_output", "audit",
+        }
     ),
 }  # fmt: skip
 """The ``op`` of the kinds that say several things; nothing else is written."""

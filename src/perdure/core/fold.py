@@ -7,21 +7,18 @@ indexes are derived from the state and are never stored.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
 
 from perdure.core.codec import moment
+from perdure.core.dispatching import Parent
 from perdure.core.events import Event
-from perdure.core.fold_observed import (
-    OBSERVATIONS,
-    note_heartbeat,
-    note_progress,
-    note_transition,
-)
+from perdure.core.fold_dispatch import DISPATCH_DECISIONS, DISPATCH_NOTES
+from perdure.core.fold_moves import fold_transition
+from perdure.core.fold_observed import OBSERVATIONS, note_heartbeat, note_progress
 from perdure.core.fold_people import (
-    close_gate_questions_of,
     close_overtaken,
     close_questions_of,
     fold_acknowledged,
@@ -29,23 +26,15 @@ from perdure.core.fold_people import (
     fold_directive,
     fold_goal,
     fold_steering,
-    mark_reached,
     mark_steered,
     note_contact,
 )
 from perdure.core.model import (
     AMENDABLE_FIELDS,
-    CLOSED_STATES,
     DIRECTED,
-    FAILURE_CLASSES,
-    NODE_STATES,
-    TASK_STATES,
-    ActiveContract,
     Artifact,
-    Executor,
     Integrity,
     Node,
-    NodeState,
     Policies,
     Spec,
     State,
@@ -53,7 +42,6 @@ from perdure.core.model import (
     ops_kept_max,
 )
 from perdure.core.payload import mapping, number, record, text, text_or_none, texts
-from perdure.core.people import Failure, failures_kept_max
 
 
 class Replica:
@@ -126,116 +114,14 @@ def _started(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None
     state.standing_authorities = texts(payload.get("standing_authorities"))
     state.source = mapping(payload.get("source"))
     state.delegation = {k: text(v) for k, v in mapping(payload.get("delegation")).items()}
+    state.parent = record(payload.get("parent"), Parent)
+    state.sop = mapping(payload.get("sop"))
     note_progress(state, event)
 
 
 def _ended(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
     replica.state.terminal = True
     replica.state.outcome = text(payload.get("outcome"))
-
-
-_SAME_STATE: Final[dict[str, NodeState]] = {state: state for state in get_args(NodeState)}
-"""The one string for each state: a default is left out of a record by its identity, so an equal
-string that came from a line would be written where a snapshot that was read back has none."""
-
-
-def _transition(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
-    state, target = replica.state, payload.get("to")
-    if event.entity.type == "task":
-        if target in TASK_STATES:
-            state.fsm_task = target
-        return
-    if target not in NODE_STATES:
-        return
-    node = state.nodes.get(event.entity.id)
-    if node is None:  # a journal written by others, who keep their graph elsewhere
-        node = Node(event.entity.id, event.entity.id, Spec(draft=True), notes_ref=event.ref)
-        state.nodes[node.node_id] = node
-    left = node.state
-    node.state = _SAME_STATE[target]
-    node.state_ref = event.ref
-    if left == "RUNNING" and node.invocation is not None:
-        state.contracts.pop(node.invocation, None)
-    if target == "RUNNING":
-        _enter_running(state, node, event, payload)
-    elif target == "RETRYABLE":
-        _enter_retryable(node, event, payload)
-        if left == "VERIFYING":  # what its gates asked about is not there any more
-            close_gate_questions_of(state, node.node_id, event.ref)
-    elif target == "BLOCKED":
-        node.blocked = {"reason": payload.get("reason"), "wake": payload.get("wake")}
-    elif target in ("DONE", "READY", "QUARANTINED", "CANCELLED"):
-        node.blocked = None
-        if target == "DONE":
-            node.failure_class = None
-            node.diagnosis = ""
-        if target in CLOSED_STATES:
-            close_questions_of(state, node.node_id, event.ref)
-    _count(state, node, event, payload)
-
-
-_RECALLS: Final = frozenset({"N04", "N05", "N07"})
-"""Edges by which an instruction ends an attempt."""
-
-
-def _count(state: State, node: Node, event: Event, payload: Mapping[str, Any]) -> None:
-    """What a move means beyond the node's state: for GE-4, for steering, for supervision."""
-    edge = payload.get("edge")
-    if edge in ("N07", "N08") and not payload.get("interruption"):
-        node.checks_failed += 1
-    elif edge == "N12":
-        node.replans += 1
-    if node.state == "QUARANTINED":  # what takes its place may be there already
-        known = [name for name in texts(payload.get("successors")) if name in state.nodes]
-        node.successors = tuple(dict.fromkeys((*node.successors, *known)))
-    if "steering" in payload and edge in _RECALLS:
-        mark_steered(state, node.node_id, event, "recalled")
-    note_transition(state, node, event)
-
-
-def _enter_running(state: State, node: Node, event: Event, payload: Mapping[str, Any]) -> None:
-    node.attempts += 1
-    node.blocked = None
-    if node.steered:
-        mark_reached(state, node, event.ref)
-    node.invocation = text(payload.get("invocation")) or text_or_none(payload.get("contract"))
-    node.worker = ""
-    if node.invocation is None:
-        return
-    if node.spec.map is not None:  # its verdict comes when the contract is no longer in force
-        node.contract_sha256 = text(payload.get("contract_sha256"))
-    who = payload.get("executor")
-    executor = record(who, Executor) or Executor(text(who, event.actor))
-    if not executor.actor.startswith("coord"):  # also said as coord:name
-        node.worker = executor.actor
-    state.contracts[node.invocation] = ActiveContract(
-        node.invocation,
-        node.node_id,
-        executor,
-        event.epoch,
-        number(payload.get("issued_at")) or 0.0,
-        number(payload.get("expires_at")),
-        text(payload.get("contract_sha256")),
-    )
-
-
-def _enter_retryable(node: Node, event: Event, payload: Mapping[str, Any]) -> None:
-    found = payload.get("failure_class")
-    if found in FAILURE_CLASSES:
-        node.failure_class = found
-    node.diagnosis = text(payload.get("diagnosis")) or text(payload.get("signature"))
-    if payload.get("interruption"):
-        node.interruptions += 1
-    elif "round" not in payload:  # a person wants it otherwise: its rounds are counted instead
-        node.strikes += 1
-        node.method_strikes += 1
-        node.strikes_by_method = {**node.strikes_by_method, node.method: node.method_strikes}
-    if payload.get("interruption"):
-        return  # nothing that a living coordinator saw go wrong
-    failure = Failure(
-        event.ref, node.attempts, text(payload.get("failure_class")), node.diagnosis, node.method
-    )
-    node.failures = (*node.failures, failure)[-failures_kept_max:]
 
 
 def _registered(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
@@ -358,12 +244,16 @@ def _amend_node(replica: Replica, node: Node, after: Mapping[str, Any], event: E
 
 def _note(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
     op = payload.get("op")
+    if op == "note":
+        return  # most of them, and a replay goes through all
     if op == "acknowledged":
         fold_acknowledged(replica.state, event, payload)
     elif op == "hint":
         replica.state.next_hint = text(payload.get("text"))
     elif op == "source":
         replica.state.source = mapping(payload.get("source"))
+    elif (fold := DISPATCH_NOTES.get(text(op))) is not None:
+        fold(replica.state, event, payload)
 
 
 def _heartbeat(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
@@ -381,10 +271,14 @@ def _receipt(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None
         node.receipt = text(payload.get("id"), event.ref)
 
 
+def _decision(state: State, event: Event, payload: Mapping[str, Any]) -> None:
+    fold = DISPATCH_DECISIONS.get(text(payload.get("op")), fold_decision)
+    fold(state, event, payload)
+
+
 _FOLDS: Final[dict[str, Callable[[Replica, Event, Mapping[str, Any]], None]]] = {
     "INSTANCE_STARTED": _started,
     "INSTANCE_ENDED": _ended,
-    "STATE_TRANSITION": _transition,
     "ARTIFACT_REGISTERED": _registered,
     "AMENDMENT": _amendment,
     "NOTE": _note,
@@ -392,7 +286,8 @@ _FOLDS: Final[dict[str, Callable[[Replica, Event, Mapping[str, Any]], None]]] = 
     "RECEIPT": _receipt,
 }
 _STATE_FOLDS: Final[dict[str, Callable[[State, Event, Mapping[str, Any]], None]]] = {
-    "DECISION": fold_decision,
+    "STATE_TRANSITION": fold_transition,
+    "DECISION": _decision,
     "GOAL_AMENDED": fold_goal,
     "STEERING_LOGGED": fold_steering,
     **OBSERVATIONS,

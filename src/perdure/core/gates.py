@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from perdure.core.budget import budget_of
 from perdure.core.codec import to_json
 from perdure.core.durations import duration_max_s
 from perdure.core.model import Artifact, Budget, Criterion, Node, State
@@ -20,6 +21,10 @@ from perdure.core.naming import path_problem
 from perdure.core.payload import number, text, texts
 from perdure.core.people import FALLBACKS, Approval, Gate, GatePoint, Question, QuestionKind
 
+CONSENT: Final = ("approve", "reject")
+"""The options of a question that takes consent or refusal and nothing else."""
+CONSENT_WORDS: Final = frozenset({"approve", "approved", "yes"})
+"""What consents where it is the whole answer; anything else is no consent."""
 DEFAULT_DELEGATION: Final[Mapping[str, str]] = {
     "S0": "AUTO",
     "S1": "AUTO",
@@ -29,7 +34,8 @@ DEFAULT_DELEGATION: Final[Mapping[str, str]] = {
 """Rung of the delegation ladder for each effect class, where the task names none."""
 
 SUBSTANCE: Final = (
-    "run", "map", "inputs", "outputs", "acceptance_criteria", "env", "budget",
+    "run", "map", "python", "agent", "sop", "human", "grants", "inputs", "outputs",
+    "acceptance_criteria", "env", "budget",
 )  # fmt: skip
 """Fields of the spec that the approval of a start is bound to, besides the effect class."""
 
@@ -83,7 +89,7 @@ def _implied_point(state: State, node: Node) -> GatePoint | None:
     if rung == "AUTO":
         return None
     if rung == "AUTO_WITH_BUDGET":
-        return "start" if node.spec.budget == Budget() else None
+        return "start" if budget_of(node) == Budget() else None
     if rung == "STANDING_AUTHORITY":
         allowed = {"*", node.node_id} & set(state.standing_authorities)
         return None if allowed else "start"
@@ -259,6 +265,14 @@ def approval_of(
 def is_of_gate(question: Question) -> bool:
     """Whether a question is a gate's: it holds its node at that gate and nowhere else."""
     return question.kind in ("gate", "judgement")
+
+
+def asks_consent(question: Question) -> bool:
+    """Whether a question is to be approved or rejected, and words alone are neither.
+
+    So is the gate of an instance that is asked about here, and any question with these options.
+    """
+    return question.kind == "question" and question.options == CONSENT
 
 
 def holds_work(question: Question) -> bool:

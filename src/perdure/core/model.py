@@ -7,11 +7,14 @@ are kept from the garbage collector (``gc=False``): opening a large task would w
 """
 
 import re
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from perdure.core.actions import AgentCall, HumanSlot, PythonCall, SopCall
+from perdure.core.dispatching import Audit, Health, Parent, Slot, Usage
 from perdure.core.observed import Observed
 from perdure.core.people import Approval, Contact, Directive, Failure, Gate, Question, Steering
 from perdure.core.record import Record
@@ -113,7 +116,15 @@ class MapSpec(Record, msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     max_attempts: int = 3
     """Failures of one unit in one attempt at the node."""
     timeout_s: float | None = None
-    """Of one attempt at one unit; None: no limit."""
+    """Of one attempt at one unit, or at one shard; None: no limit."""
+    shard: int | None = None
+    """Units that one worker gets with one contract; None: a command for each unit."""
+    agent: AgentCall | None = None
+    """Works on shards in the place of ``run``."""
+    smoke: bool = False
+    """One unit goes first and alone; the others follow when it is done."""
+    schema: dict[str, Any] | None = None
+    """JSON Schema of a finding; what does not meet it is not complete."""
 
 
 class Spec(Record, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -129,7 +140,13 @@ class Spec(Record, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     run: str | tuple[str, ...] | None = None
     """The command of an automatic node: a shell line, or an argument vector."""
     map: MapSpec | None = None
-    """What makes it a batch node; such a node has no ``run`` of its own."""
+    """What makes it a batch node; of ``run`` and these five a node has one at most."""
+    python: PythonCall | None = None
+    agent: AgentCall | None = None
+    sop: SopCall | None = None
+    human: HumanSlot | None = None
+    grants: tuple[str, ...] = ()
+    """What its contract grants beyond its own scope (``core.grants``)."""
     env: dict[str, str] = {}
     retry_budget: int | None = None
     """Entries into RETRYABLE before it must escalate; None takes the policy (FSN-3)."""
@@ -191,6 +208,8 @@ class ActiveContract(Record, msgspec.Struct, omit_defaults=True, gc=False):
     """For a session or a person: renewed by beat, artifact and submit. None for a process."""
     sha256: str = ""
     last_beat_at: float | None = None
+    suspected: str = ""
+    """``J-n`` of the event that suspects its executor dead (RT-3); it may still come back."""
 
 
 class Node(Record, msgspec.Struct, omit_defaults=True, gc=False):
@@ -253,6 +272,10 @@ class Node(Record, msgspec.Struct, omit_defaults=True, gc=False):
     """Questions that work on it had to put to a person (GE-4)."""
     replans: int = 0
     """Times it was replanned, or took the place of one that was (GE-4)."""
+    usage: Usage | None = None
+    """Of all attempts that said what they used."""
+    audit: Audit | None = None
+    """The newest independent verdict (V2); whether it still holds is for the check to say."""
 
 
 class Policies(Record, msgspec.Struct, frozen=True):
@@ -278,6 +301,18 @@ class Policies(Record, msgspec.Struct, frozen=True):
     goal_amendments_max: int = 3
     """Changes of the goal within ``goal_window_s`` before it escalates (GE-3)."""
     goal_window_s: float = 86_400.0
+    first_death_window: int = 8
+    """Resolutions that the rate of first deaths is taken over (PD-H1)."""
+    mixed_threshold: float = 0.25
+    """Above this rate dispatch is mixed (B)."""
+    halt_after: int = 2
+    """Failures of the environment in a row after which dispatch halts (C)."""
+    probe_slots: int = 1
+    """Workers that are sent first when dispatch resumes after a halt (PD-H3)."""
+    suspected_dead_factor: float = 3.0
+    """Times the median unit time that a worker may be silent before it is suspected dead."""
+    nesting_depth_max: int = 3
+    """Levels of instances, the root included (DP-1)."""
 
 
 class State(Record, msgspec.Struct):
@@ -318,6 +353,15 @@ class State(Record, msgspec.Struct):
     goal_amended_at: tuple[float, ...] = ()
     """When the goal was changed, newest last, at most 16."""
     observed: Observed = msgspec.field(default_factory=Observed)
+    slots: dict[str, Slot] = {}
+    """The workers of batch nodes that are out, by invocation; at its end a slot leaves."""
+    health: Health = msgspec.field(default_factory=Health)
+    parent: Parent | None = None
+    """Of a child instance."""
+    sop: dict[str, Any] = {}
+    """Of an instance of a procedure: ``id``, ``version``, ``sha256`` and ``phases``."""
+    phase: str = ""
+    """The phase that such an instance is in."""
     next_hint: str = ""
     terminal: bool = False
     outcome: str = ""
@@ -344,6 +388,7 @@ def op_time_ms(op: str) -> int:
     return int(match[1]) if match is not None else 0
 
 
+@lru_cache(maxsize=16 << 10)  # the same ids at each look at the frontier
 def id_key(text: str) -> tuple[tuple[int, int, str], ...]:
     """Order ids numerically (``W9 < W10``); total, also over mixed texts."""
     parts = re.split(r"(\d+)", text)

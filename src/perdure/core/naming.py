@@ -22,7 +22,8 @@ _DRIVE: Final = re.compile(r"[A-Za-z]:")
 def check_text(text: str, what: str) -> None:
     """Raise UsageError when a text is empty or longer than an event may hold."""
     if not text.strip():
-        raise UsageError(f"the {what} is empty.", code="empty_text", fix="Say something.")
+        fix = "Say why: --reason WHY." if what == "reason" else "Say something."
+        raise UsageError(f"the {what} is empty.", code="empty_text", fix=fix)
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > text_bytes_max:
         raise UsageError(

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from perdure.core.batch import criteria_of
+from perdure.core.batch import action_of, criteria_of
 from perdure.core.criteria import render_criterion
 from perdure.core.fold import Replica
 from perdure.core.frontier import frontier
@@ -20,11 +20,16 @@ from perdure.core.observed import Block, Download, ExternalJob, StepObserved
 from perdure.core.people import Gate, Question
 from perdure.core.settling import commands_for
 from perdure.core.views import Data, cut, items_max, stuck
+from perdure.core.with_people import with_people
 
 brief_chars_max: Final = 1_200
 """Text of a spec that ``next`` shows."""
 directive_chars_max: Final = 200
 """Text of an instruction that ``next`` shows."""
+
+
+_BY_RUN_ALONE: Final = ("map", "python", "agent", "sop")
+"""Actions that nobody carries out by hand."""
 
 
 def next_step(replica: Replica) -> Data:
@@ -38,6 +43,7 @@ def next_step(replica: Replica) -> Data:
             "why": _why_nothing(state, open_names),
             "open": open_names[:items_max],
             "stuck": stuck(replica),
+            "with_people": with_people(state)[:items_max],
         }
     node = state.nodes[names[0]]
     outputs = node.spec.outputs
@@ -58,7 +64,7 @@ def next_step(replica: Replica) -> Data:
         "last_failure": cut(node.diagnosis, 400),
         "others_ready": len(names) - 1,
         "commands": ["perdure run FILE"]
-        if node.spec.map is not None
+        if action_of(node.spec) in _BY_RUN_ALONE
         else [
             f"perdure start {node.node_id}",
             f"perdure beat {node.node_id}",
@@ -80,7 +86,7 @@ def _why_nothing(state: State, open_names: list[str]) -> str:
 
 
 def show(replica: Replica, name: str) -> Data:
-    """One node, artifact, question or contract, whole."""
+    """One node, artifact, question, slot or contract, whole."""
     state = replica.state
     node = state.nodes.get(name)
     if node is not None:
@@ -91,6 +97,13 @@ def show(replica: Replica, name: str) -> Data:
     question = state.questions.get(name)
     if question is not None:
         return {"type": "question", **_question(state, question)}
+    slot = state.slots.get(name)
+    if slot is not None:
+        return {
+            "type": "slot",
+            **msgspec.to_builtins(slot),
+            "opened_at": shown_time(slot.opened_at),
+        }
     return {"type": "contract", **msgspec.to_builtins(state.contracts[name])}
 
 
@@ -114,6 +127,9 @@ def _node(replica: Replica, node: Node) -> Data:
         gate.gate_id: gate_standing(state, node, gate) for gate in gates_of(state, node)
     }
     data["observed"] = _observed(state, node.node_id)
+    slots = [slot.invocation_id for slot in state.slots.values() if slot.node == node.node_id]
+    if slots:
+        data["slots"] = slots
     contract = contract_of(state, node)
     data["contract"] = None if contract is None else msgspec.to_builtins(contract)
     return data

@@ -9,6 +9,11 @@ from perdure.core.model import Policies, State
 
 _REFERENCE: Final = Policies()
 
+MAY_BE_ZERO: Final = frozenset(
+    {"retry_budget", "nudges_max", "retries_max", "revise_max", "mixed_threshold"}
+)
+"""Never again, or none at all. With another of them at 0 nothing would ever run, or be told."""
+
 
 def policy_table(state: State) -> dict[str, dict[str, Any]]:
     """Every policy with its value, the reason for it and the window that it was measured in."""

@@ -15,6 +15,7 @@ import msgspec
 from perdure.core.codec import ChainTip, from_json, to_json
 from perdure.core.fold import Replica
 from perdure.core.frontier import frontier
+from perdure.core.health import health_view
 from perdure.core.machine import count_states, open_nodes
 from perdure.core.model import Node, State, frontier_snapshot_max
 from perdure.core.policies import policy_table
@@ -120,9 +121,9 @@ def _node_view(node: Node) -> dict[str, Any]:
 
 _RARE: Final = (
     "contract_sha256", "worker", "approvals", "rejected", "rounds", "directives", "steered",
-    "plan", "failures", "checks_failed", "questions_asked", "replans",
+    "plan", "failures", "checks_failed", "questions_asked", "replans", "usage", "audit",
 )  # fmt: skip
-_RARE_IN_SPEC: Final = ("map", "gates")
+_RARE_IN_SPEC: Final = ("map", "gates", "python", "agent", "sop", "human", "grants")
 """What most nodes do not have: left out there, and views without it are still whole."""
 
 
@@ -134,20 +135,12 @@ def registry_view(state: State) -> dict[str, Any]:
 def checkpoint_view(replica: Replica) -> dict[str, Any]:
     """``checkpoint.json`` (formats.md): a few KB whatever the size of the task."""
     state = replica.state
-    active = list(state.contracts.values())
     return {
         "task_id": state.task_id,
         "updated_at": state.updated_at,
         "fsm_task": state.fsm_task,
         "tier": state.tier,
-        "active_contracts": [
-            {
-                "invocation_id": contract.invocation_id,
-                "node": contract.node,
-                "executor": contract.executor.actor,
-            }
-            for contract in active[:frontier_snapshot_max]
-        ],
+        "active_contracts": _active(state),
         "frontier_snapshot": frontier(replica)[:frontier_snapshot_max],
         "counters": {
             "seq_last": state.seq,
@@ -156,8 +149,26 @@ def checkpoint_view(replica: Replica) -> dict[str, Any]:
             "goal_amendments": state.goal_amendments,
         },
         "budgets": {},
-        "modes": {"dispatch_mode": "A", "first_death_rate_window": []},
+        "modes": health_view(state),
         "policy_params": policy_table(state),
         "next_hint": state.next_hint[:500],
         "terminal": state.terminal,
     }
+
+
+def _active(state: State) -> list[dict[str, Any]]:
+    """What is in force: the contracts of nodes at work, then those of their workers."""
+    contracts = [
+        {"invocation_id": held.invocation_id, "node": held.node, "executor": held.executor.actor}
+        for held in list(state.contracts.values())[:frontier_snapshot_max]
+    ]
+    slots = [
+        {
+            "invocation_id": slot.invocation_id,
+            "node": slot.node,
+            "executor": slot.executor,
+            "units": slot.units,
+        }
+        for slot in list(state.slots.values())[:frontier_snapshot_max]
+    ]
+    return [*contracts, *slots]

@@ -16,7 +16,7 @@ from perdure.core.events import Draft
 from perdure.core.fold import Replica
 from perdure.core.late import LateModule
 from perdure.core.machine import RC1, open_nodes, task_edge
-from perdure.core.model import NODE_STATES, Node, State
+from perdure.core.model import CLOSED_STATES, NODE_STATES, Node, State
 from perdure.core.moves import task_move, transition
 from perdure.core.on_disk import Files, Fragment, register_fragment
 
@@ -128,6 +128,7 @@ def plan_recovery(replica: Replica, findings: Findings, context: c.Context) -> P
     found, repaired, suspects = [], [], []
     if findings.takeover:
         found.append(findings.takeover)
+        found.extend(_slots_found(state))
     for fragment in findings.fragments:
         found.append(f"{fragment.what}: {fragment.size_bytes} bytes")
         repaired.append(f"set aside as {fragment.path}")
@@ -152,6 +153,18 @@ def plan_recovery(replica: Replica, findings: Findings, context: c.Context) -> P
         note = {"op": "takeover", "text": findings.takeover, "epoch": state.epoch}
         drafts.insert(0, Draft("NOTE", "task", state.task_id, note))
     return Plan(tuple(drafts), tuple(moves), tuple(found), tuple(repaired), tuple(suspects))
+
+
+def _slots_found(state: State) -> list[str]:
+    """What a dead coordinator left open, one line a node; the next start of it judges the disk."""
+    out: dict[str, int] = {}
+    for slot in state.slots.values():
+        out[slot.node] = out.get(slot.node, 0) + 1
+    return [
+        f"{node_id} has {count} open slot{'s' if count > 1 else ''}; what the disk holds of them is"
+        " judged when it starts again"
+        for node_id, count in out.items()
+    ]
 
 
 def entry_move(plan: Plan, before: State, *, steered: bool = False) -> tuple[Draft, ...]:
@@ -256,6 +269,10 @@ def check_consistency(replica: Replica) -> list[str]:
             for artifact_id in node.artifacts
             if artifact_id not in state.artifacts
         )
+    for slot in state.slots.values():
+        sender = state.nodes.get(slot.node)
+        if sender is None or sender.state in CLOSED_STATES:
+            wrong.append(f"slot {slot.invocation_id} is open for nobody who waits for it")
     for contract in state.contracts.values():
         holder = state.nodes.get(contract.node)
         if holder is None or holder.state != "RUNNING":

@@ -8,9 +8,10 @@ types it, so that none but an approval does anything as it stands. Who may give 
 from shlex import quote
 
 from perdure.core.escalation import ways_out
-from perdure.core.gates import is_automatic, is_of_gate
+from perdure.core.gates import CONSENT_WORDS, asks_consent, is_automatic, is_of_gate
 from perdure.core.model import DEAD_STATES, State
 from perdure.core.people import Question
+from perdure.errors import UsageError
 
 
 def commands_for(state: State, question: Question) -> list[str]:
@@ -23,6 +24,8 @@ def commands_for(state: State, question: Question) -> list[str]:
             f"perdure revise {name} --text WHAT",
             f"perdure reject {name} --reason WHY",
         ]
+    if asks_consent(question):
+        return [f"perdure approve {name}", f"perdure reject {name} --reason WHY"]
     if question.kind == "effect":
         return [
             f"perdure answer {name} PROOF --choice done",
@@ -43,3 +46,16 @@ def command_for(state: State, question: Question) -> str:
     if question.kind == "effect":
         return f"perdure show {quote(question.question_id)}"
     return commands_for(state, question)[0]
+
+
+def check_says_which(question: Question, words: str) -> None:
+    """Raise UsageError for words that are neither consent nor refusal, which would be guessed."""
+    if words.strip().casefold() not in (*CONSENT_WORDS, *question.options):
+        name = question.question_id
+        raise UsageError(
+            f"{name} asks for consent, and {words!r:.80} neither approves nor rejects.",
+            code="unknown_choice",
+            rule="GA-1",
+            fix=f"Say which: perdure approve {name}, or perdure reject {name} --reason WHY.",
+            suggestions=question.options,
+        )

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.core.batch import outputs_with_findings
+from perdure.core.batch import action_problem, outputs_with_findings
 from perdure.core.codec import from_json, to_json
 from perdure.core.events import Draft
 from perdure.core.lookup import near
@@ -85,9 +85,9 @@ def changed_fields(node: Node, changes: Mapping[str, Any]) -> dict[str, Any]:
     if spec:
         after["spec"] = {**msgspec.to_builtins(node.spec), **spec}
     stored = from_json(to_json({**msgspec.to_builtins(node), **after}), Node)
+    if problem := action_problem(stored.spec):
+        raise ValueError(problem)
     if stored.spec.map is not None:
-        if stored.spec.run is not None:
-            raise ValueError("it runs a command for each of its units, and no other")
         outputs = outputs_with_findings(node.node_id, stored.spec.outputs)
         stored.spec = msgspec.structs.replace(stored.spec, outputs=outputs)
     return {name: msgspec.to_builtins(getattr(stored, name)) for name in after}

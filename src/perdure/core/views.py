@@ -7,9 +7,14 @@ at every step has a ceiling.
 
 from typing import Any, Final
 
+import msgspec
+
+from perdure.core.budget import usage_of
+from perdure.core.dispatching import Slot
 from perdure.core.fold import Replica
 from perdure.core.frontier import frontier
 from perdure.core.gates import approval_of, gates_at, is_overdue, refused_as_it_is
+from perdure.core.health import health_view
 from perdure.core.late import LateModule
 from perdure.core.machine import (
     count_states,
@@ -19,7 +24,8 @@ from perdure.core.machine import (
     unreplaced,
     waits_for_gates_alone,
 )
-from perdure.core.model import CLOSED_STATES, Node, State
+from perdure.core.model import CLOSED_STATES, ActiveContract, Node, State
+from perdure.core.with_people import with_people
 
 Data = dict[str, Any]
 
@@ -51,16 +57,48 @@ def status(replica: Replica, *, limit: int) -> Data:
         "total": len(state.nodes),
         "nodes": {name: node.state for name, node in shown.items()},
         "nodes_cut": max(0, len(state.nodes) - limit),
-        "running": [
-            {"node": item.node, "executor": item.executor.actor, "invocation": item.invocation_id}
-            for item in list(state.contracts.values())[:items_max]
-        ],
+        "running": [_at_work(item) for item in list(state.contracts.values())[:items_max]],
+        "slots": [_out(slot) for slot in list(state.slots.values())[:items_max]],
+        "slots_total": len(state.slots),
+        "dispatch": health_view(state),
+        "usage": _used(state),
         "frontier": ready[:limit],
         "artifacts": len(state.artifacts),
         "questions": {q.question_id: cut(q.text) for q in state.questions.values()},
         "stuck": stuck(replica),
+        "with_people": with_people(state)[:items_max],
         "next_hint": state.next_hint,
     }
+
+
+def _at_work(contract: ActiveContract) -> Data:
+    data: Data = {
+        "node": contract.node,
+        "executor": contract.executor.actor,
+        "invocation": contract.invocation_id,
+    }
+    return data | ({"suspected": contract.suspected} if contract.suspected else {})
+
+
+def _out(slot: Slot) -> Data:
+    """A worker of a batch node that is out."""
+    data: Data = {
+        "node": slot.node,
+        "executor": slot.executor,
+        "invocation": slot.invocation_id,
+        "units": slot.units,
+    }
+    return data | ({"suspected": slot.suspected} if slot.suspected else {})
+
+
+def _used(state: State) -> Data | None:
+    """What the work of the task has used, as far as anybody said; None when nobody did."""
+    total = usage_of(state)
+    if total is None:
+        return None
+    data: Data = msgspec.to_builtins(total)
+    data.pop("model", None)
+    return data
 
 
 def held(replica: Replica) -> dict[str, str]:

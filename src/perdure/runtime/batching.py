@@ -4,13 +4,27 @@ Job: the small records around a commit. Invariants: a batch is nothing until its
 an acknowledgement exists only afterwards.
 """
 
+import os
+from collections.abc import Sequence
+from functools import cache, partial
+from typing import Any, Final
+
 import msgspec
 
 from perdure.core.codec import ChainTip, Commit
-from perdure.core.commands import FileMove
+from perdure.core.commands import Decision, FileMove
 from perdure.core.events import Draft, Event
-from perdure.core.model import event_bytes_max, events_per_commit_max
+from perdure.core.late import LateModule
+from perdure.core.model import State, event_bytes_max, events_per_commit_max
 from perdure.errors import UsageError
+from perdure.ports import Disk
+from perdure.runtime.recalls import Void, recalled_by
+
+_futures: Final = LateModule("concurrent.futures")
+
+syncs_alone_max: Final = 6
+"""Fewer than these are done one after the other."""
+syncs_at_once_max: Final = 4
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -36,6 +50,18 @@ class Batch:
         self.drafts: list[Draft] = []
         self.events: list[Event] = []
         self.moves: list[FileMove] = []
+        self.unsynced: list[str] = []
+        """Files that the events of the batch cite, to be durable before its commit."""
+        self.voids: list[Void] = []
+        """Contracts that it ends, for whoever works under them."""
+
+    def hold(self, state: State, decision: Decision, commit: Commit) -> None:
+        """Take in a decision; ``state`` is as it was before it."""
+        self.voids += recalled_by(state, decision.drafts, self.actor, len(self.drafts))
+        self.tip = commit.tip
+        self.drafts += decision.drafts
+        self.events += commit.events
+        self.moves += decision.moves
 
     def check_actor(self, actor: str) -> None:
         """Raise UsageError for another actor: the commit has one, whom everything is folded for."""
@@ -45,6 +71,44 @@ class Batch:
                 code="actor_in_batch",
                 fix="Make the call outside the batch, or the whole batch as that actor.",
             )
+
+
+def make_durable(disk: Disk, paths: Sequence[str]) -> None:
+    """Sync files that are whole and their names, each directory once."""
+    sync_all(disk, paths, list(dict.fromkeys(path.rpartition("/")[0] for path in paths)))
+
+
+def sync_all(disk: Disk, files: Sequence[str], directories: Sequence[str]) -> None:
+    """Sync all these, in any order; several at once where that is quicker.
+
+    Raises StorageError when one of them fails; then nothing is known of the others.
+    """
+    steps = [partial(disk.sync_file, path) for path in files]
+    steps += [partial(disk.sync_dir, path) for path in directories]
+    if len(steps) < syncs_alone_max or not disk.syncs_at_once:
+        for step in steps:
+            step()
+        return
+    # A device that is asked by several takes their requests together.
+    asked = [_pool(os.getpid()).submit(step) for step in steps]
+    _futures.wait(asked)
+    for done in asked:
+        done.result()
+
+
+@cache
+def _pool(pid: int) -> Any:
+    """Threads that wait for the device, of this process: a forked one has none of them."""
+    return _futures.ThreadPoolExecutor(syncs_at_once_max, "sync")
+
+
+def carry_out(disk: Disk, root: str, moves: Sequence[FileMove]) -> None:
+    """Move files of the workspace; what is not there any more has been moved already."""
+    for move in moves:
+        source, target = f"{root}/{move.source}", f"{root}/{move.target}"
+        if disk.stat(source) is not None:
+            disk.make_dirs(target.rpartition("/")[0])
+            disk.rename(source, target)
 
 
 def check_no_op_in_batch(op: str | None) -> None:

@@ -36,6 +36,7 @@ _WORK: Final = LateModule("perdure.runtime.calls_on_work")
 _STEERING: Final = LateModule("perdure.runtime.calls_on_steering")
 _PEOPLE: Final = LateModule("perdure.runtime.calls_on_people")
 _OBSERVED: Final = LateModule("perdure.runtime.calls_on_observed")
+_AUDITS: Final = LateModule("perdure.runtime.calls_on_audits")
 _GOAL: Final = LateModule("perdure.runtime.calls_on_goal")
 
 _instructions: Final = LateModule("perdure.runtime.steering")
@@ -59,6 +60,7 @@ CALLS: Final[Mapping[str, Call]] = {
     "goal": Call(_GOAL, True),
     "policy": Call(_GOAL, True),
     "pause": Call(_TASK, True),
+    "dispatch": Call(_TASK, True),
     "note": Call(_TASK, True),
     "decide": Call(_TASK, True),
     "steer": Call(_STEERING, True),
@@ -67,6 +69,7 @@ CALLS: Final[Mapping[str, Call]] = {
     "approve": Call(_PEOPLE, True),
     "revise": Call(_PEOPLE, True),
     "reject": Call(_PEOPLE, True),
+    "judge": Call(_AUDITS, True),
     "observe": Call(_OBSERVED, True),
     "block": Call(_OBSERVED, True),
     "reply": Call(_OBSERVED, True),

@@ -5,10 +5,14 @@ names the event that acknowledges it; a refusal has written nothing.
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 from perdure.core import commands as c
 from perdure.core.authority import check_authority
+from perdure.core.dispatch_commands import ChangeMode
+from perdure.core.dispatching import DispatchMode
 from perdure.core.events import Event
+from perdure.core.health import health_view
 from perdure.core.model import State
 from perdure.runtime.answers import Answer, Args, answer
 from perdure.runtime.engine import Engine
@@ -30,6 +34,26 @@ def tell_pause(state: State, events: Sequence[Event]) -> Answer:
     """Where the task stands that was suspended."""
     moved = [e for e in events if e.kind == "STATE_TRANSITION" and e.entity.type == "task"]
     return {"state": state.fsm_task} if moved else {}
+
+
+def dispatch(engine: Engine, args: Args, op: str | None) -> Answer:
+    """Change the mode of dispatch: A normal, B untouched work first, C halted (PD-H3)."""
+    mode, reason = str(args["mode"]).upper(), str(args.get("reason") or "")
+    committed = engine.execute(ChangeMode(cast(DispatchMode, mode), reason), op=op)
+    state = engine.replica.state
+    if not committed.events and not committed.ref:  # it has been so from the beginning
+        return {"committed": None, "repeated": True, "dispatch": health_view(state)}
+    return answer(committed, **(tell_dispatch(state, committed.events) or _as_it_is(state)))
+
+
+def tell_dispatch(state: State, events: Sequence[Event]) -> Answer:
+    """How work is dispatched from then on."""
+    changed = [e for e in events if e.kind == "DECISION" and e.payload.get("op") == "mode"]
+    return _as_it_is(state) if changed else {}
+
+
+def _as_it_is(state: State) -> Answer:
+    return {"dispatch": health_view(state)}
 
 
 def note(engine: Engine, args: Args, op: str | None) -> Answer:

@@ -7,6 +7,7 @@ names the event that acknowledges it; a refusal has written nothing.
 from collections.abc import Sequence
 
 from perdure.core import commands as c
+from perdure.core.audits import audit_plan
 from perdure.core.events import Event
 from perdure.core.model import State
 from perdure.runtime import work
@@ -100,6 +101,10 @@ def tell_submit(state: State, events: Sequence[Event]) -> Answer:
     for event in about:
         if event.entity.id == found["node"]:
             found.update(verdict(event.payload))
+    node = state.nodes[found["node"]]
+    judged = node.audit is not None and node.audit.attempt == node.attempts
+    if node.state == "VERIFYING" and not judged and audit_plan(state, node) is not None:
+        found["audit"] = "pending"
     return found
 
 

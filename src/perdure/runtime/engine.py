@@ -20,6 +20,7 @@ from perdure.core.model import Policies
 from perdure.core.on_disk import Fragment, name_fragment, register_fragment
 from perdure.errors import HaltError, RefusedError, StorageError, invariant
 from perdure.ports import FileLock
+from perdure.runtime import batching, recalls
 from perdure.runtime.batching import Batch, Committed, check_no_op_in_batch, check_size
 from perdure.runtime.locking import wait_for_lock
 from perdure.runtime.reader import Reader
@@ -99,10 +100,6 @@ class Engine(Reader):
             if self._batch is None:
                 super().refresh()
 
-    def forget_snapshot(self) -> None:
-        """Remove the snapshot, so that the next load replays the journal from its first byte."""
-        self.disk.unlink(self.layout.snapshot, durable=False)
-
     # Writing
 
     def execute(self, command: Command, *, op: str | None = None) -> Committed:
@@ -145,10 +142,7 @@ class Engine(Reader):
         commit = encode_commit(
             batch.tip, decision.drafts, ts=batch.ts, actor=self.actor, epoch=self.epoch, op=batch.op
         )
-        batch.tip = commit.tip
-        batch.drafts += decision.drafts
-        batch.events += commit.events
-        batch.moves += decision.moves
+        batch.hold(self.replica.state, decision, commit)
         self.replica.apply_all(commit.events)
         return Committed(commit.events[0].ref, commit.events)
 
@@ -169,14 +163,23 @@ class Engine(Reader):
                 yield
                 self._batch = None
                 if batch.drafts:
+                    batching.make_durable(self.disk, batch.unsynced)
                     events = self._append(batch.drafts, op, batch.ts)
                     # Folded already, but for what the commit holds besides.
                     self.replica.apply_all(events[len(batch.drafts) :])
+                    recalls.tell(self.disk, self.layout.root, batch.voids, events)
             except BaseException:
                 self._batch = None
                 self._forget_provisional()
                 raise
             self.move_files(batch.moves)
+
+    def make_durable(self, path: str) -> None:
+        """Sync a file and its name: at once, or with others before the batch's commit."""
+        if self._batch is None:
+            batching.make_durable(self.disk, [path])
+        else:
+            self._batch.unsynced.append(path)
 
     @property
     def moves_after_commit(self) -> bool:
@@ -193,8 +196,10 @@ class Engine(Reader):
     def commit(self, drafts: Sequence[Draft], *, op: str | None = None) -> tuple[Event, ...]:
         """Make these events durable, then fold them. The caller is inside ``writing``."""
         invariant(self._depth, "commit outside the writer lock")
+        voids = recalls.recalled_by(self.replica.state, drafts, self.actor)
         events = self._append(drafts, op)
         self.replica.apply_all(events)
+        recalls.tell(self.disk, self.layout.root, voids, events)
         return events[: len(drafts)]
 
     def _append(self, drafts: Sequence[Draft], op: str | None, ts: str = "") -> tuple[Event, ...]:
@@ -298,18 +303,11 @@ class Engine(Reader):
 
         A failure ends this object, although the commit stands: only recovery may go on.
         """
-        for move in moves:
-            source, target = (
-                f"{self.layout.root}/{move.source}",
-                f"{self.layout.root}/{move.target}",
-            )
-            try:
-                if self.disk.stat(source) is not None:
-                    self.disk.make_dirs(target.rpartition("/")[0])
-                    self.disk.rename(source, target)
-            except StorageError as error:
-                self._broken = error
-                raise
+        try:
+            batching.carry_out(self.disk, self.layout.root, moves)
+        except StorageError as error:
+            self._broken = error
+            raise
 
     def project(self) -> None:
         """Renew the projections now."""

@@ -1,26 +1,29 @@
 """Evidence: what the runtime itself finds on disk for a node, and the verdict it gives.
 
 Job: register files by reading them back, resolve the refs that callers cite, and verify a node
-(V0, V1; V3 by what a person has approved). Invariants: a registration follows the sync of the
-file's bytes and name (AR-1); a verdict rests only on bytes read in that call; a claim adds nothing
-to it (AX-3).
+(V0, V1; V2 and V3 by what auditors and people have said). Invariants: a registration follows the
+sync of the file's bytes and name (AR-1); a verdict rests only on bytes read in that call; a claim
+adds nothing to it (AX-3).
 """
 
 import contextlib
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from perdure.core.audits import audit_items, audit_plan, audit_verifier, files_of_items
 from perdure.core.batch import criteria_of
 from perdure.core.codec import timestamp
 from perdure.core.commands import FileMove, RegisterArtifact, Verdict
 from perdure.core.effects import check_receipt
 from perdure.core.gates import approval_of, judgements
 from perdure.core.model import AT_WORK_STATES, Integrity, Node, State, text_digest
-from perdure.errors import EvidenceError, PathError, RefusedError, StorageError
+from perdure.errors import EvidenceError, PathError, StorageError
+from perdure.runtime.audited import audited_files
+from perdure.runtime.batching import sync_all
 from perdure.runtime.contracts import environment_for
 from perdure.runtime.engine import Engine
 from perdure.runtime.gates import contents_of
@@ -46,7 +49,8 @@ def read_back(
 ) -> RegisterArtifact:
     """Make a file durable, read it back and hash it: the facts of a registration (AR-1).
 
-    ``synced`` is shared by the files of one registration, so that each directory is synced once.
+    ``synced`` holds the files and directories that were synced since all the files that are being
+    registered were there (:func:`sync_ahead`); none of them is synced again.
 
     Raises EvidenceError when it is missing or no regular file, PathError when it is not inside the
     workspace or belongs to the runtime.
@@ -55,8 +59,8 @@ def read_back(
     reason = reserved_reason(clean)
     if reason is not None:
         raise PathError(reason, code="path_reserved", fix="Write it below artifacts/NODE/.")
-    full = resolve_inside(engine.disk, engine.layout.root, clean)
-    stat = engine.disk.stat(engine.disk.real_path(full))
+    real = engine.disk.real_path(resolve_inside(engine.disk, engine.layout.root, clean))
+    stat = engine.disk.stat(real)
     if stat is None or stat.kind != "file":
         what = "missing" if stat is None else f"a {stat.kind}, not a file"
         raise EvidenceError(
@@ -65,13 +69,13 @@ def read_back(
             rule="AR-1",
             fix=f"Write the file first; the path is relative to {engine.layout.root}.",
         )
-    real = engine.disk.real_path(full)
     behind = real.removeprefix(engine.disk.real_path(engine.layout.root)).lstrip("/")
     reason = reserved_reason(behind) if behind != clean else None
     if reason is not None:
         raise PathError(reason, code="path_reserved", fix="Name the file itself, not a link to it.")
-    _sync_bytes(engine, real, clean)
-    _sync_names(engine, real, synced)
+    synced = set() if synced is None else synced
+    _sync_bytes(engine, {real: clean}, synced)
+    _sync_names(engine, [real], synced)
     value, size_bytes = hash_file(engine.disk, real)
     after = engine.disk.stat(real)
     integrity = Integrity(
@@ -89,47 +93,74 @@ def read_back(
     return RegisterArtifact(artifact_id, clean, kind, integrity, node_id, invocation, supersedes)
 
 
-def _sync_bytes(engine: Engine, real: str, path: str) -> None:
-    """Make the file's bytes durable, also when an earlier sync of it has failed.
+def sync_ahead(engine: Engine, paths: Iterable[str]) -> set[str]:
+    """Make files that are to be registered durable, with their names, many at once.
 
-    After a failed sync its pages may be marked clean, so that the next sync skips them and says
-    that all is well. A mark beside the workspace's scratch files remembers the failure for
-    whoever tries again on this boot; then the bytes are written over themselves first. After a
-    restart there is nothing to remember: what was not written is gone.
+    Returns what was synced, for :func:`read_back`. What is no file in the workspace is left out:
+    registering it tells why. Raises StorageError when a sync fails; a later one makes good for it.
+    """
+    disk, files = engine.disk, {}
+    for path in paths:
+        with contextlib.suppress(PathError):
+            clean = normal_path(path)
+            real = disk.real_path(resolve_inside(disk, engine.layout.root, clean))
+            stat = disk.stat(real)
+            if stat is not None and stat.kind == "file":
+                files[real] = clean
+    synced: set[str] = set()
+    _sync_bytes(engine, files, synced)
+    _sync_names(engine, files, synced)
+    return synced
+
+
+def _sync_bytes(engine: Engine, files: Mapping[str, str], synced: set[str]) -> None:
+    """Make the bytes of files durable, also when an earlier sync of one has failed.
+
+    ``files`` maps where each really is to its path in the workspace. After a failed sync its pages
+    may be marked clean, so that the next sync skips them and says that all is well. A mark beside
+    the workspace's scratch files remembers the failure for whoever tries again on this boot; then
+    the bytes are written over themselves first. After a restart there is nothing to remember: what
+    was not written is gone.
     """
     disk = engine.disk
-    mark = f"{engine.layout.tmp}/unsynced-{text_digest(path)}"
-    marked = disk.stat(mark) is not None
+    marks = {
+        real: f"{engine.layout.tmp}/unsynced-{text_digest(path)}"
+        for real, path in files.items()
+        if real not in synced
+    }
+    marked = [real for real, mark in marks.items() if disk.stat(mark) is not None]
     try:
-        if marked:
+        for real in marked:
             offset = 0
             for chunk in disk.read_chunks(real):
                 disk.rewrite(real, offset, chunk)
                 offset += len(chunk)
-        disk.sync_file(real)
+        sync_all(disk, list(marks), ())
     except StorageError:
         with contextlib.suppress(StorageError):  # the failure itself is what must be told
             disk.make_dirs(engine.layout.tmp)
-            disk.replace(mark, path.encode(), durable=False)
+            for real, mark in marks.items():
+                disk.replace(mark, files[real].encode(), durable=False)
         raise
-    if marked:
-        disk.unlink(mark, durable=False)
+    for real in marked:
+        disk.unlink(marks[real], durable=False)
+    synced.update(marks)
 
 
-def _sync_names(engine: Engine, path: str, synced: set[str] | None) -> None:
-    """Make the file's name durable, and that of each directory between it and the workspace.
+def _sync_names(engine: Engine, files: Iterable[str], synced: set[str]) -> None:
+    """Make the names of files durable, and of each directory between them and the workspace.
 
-    Whoever wrote the file may have made the directories and synced none of them. ``synced`` holds
-    the directories that were synced since all the files of this registration were there.
+    Whoever wrote a file may have made the directories and synced none of them.
     """
     root = engine.disk.real_path(engine.layout.root)
-    directory = path.rpartition("/")[0]
-    while directory.startswith(root):
-        if synced is None or directory not in synced:
-            engine.disk.sync_dir(directory)
-        if synced is not None:
+    above: list[str] = []
+    for path in files:
+        directory = path.rpartition("/")[0]
+        while directory.startswith(root) and directory not in synced:
+            above.append(directory)
             synced.add(directory)
-        directory = directory.rpartition("/")[0]
+            directory = directory.rpartition("/")[0]
+    sync_all(engine.disk, (), above)
 
 
 def resolve_refs(engine: Engine, node: Node | None, evidence: Iterable[str]) -> tuple[str, ...]:
@@ -176,19 +207,11 @@ def missing_outputs(engine: Engine, node: Node) -> list[str]:
 def verify_node(engine: Engine, node: Node) -> Verdict:
     """The runtime's own verdict on a node, itemised (A-4), from bytes read in this call.
 
-    Changes nothing. Raises EvidenceError where there is nothing to verify (PD-J1), RefusedError
-    where the spec asks for a level that the runtime cannot give (VR-0).
+    Changes nothing. Raises EvidenceError where there is nothing to verify (PD-J1). What only an
+    auditor can say (V2) is taken from the record as far as it holds, and is ``pending`` else.
     """
-    if node.verification_level == "V2":
-        raise RefusedError(
-            f"{node.node_id} asks for V2, and the runtime's own check is V1: a verdict short of the"
-            " spec's minimum is not a pass.",
-            code="verification_level",
-            rule="VR-1",
-            fix="Let an auditor judge it, or have the sponsor lower the level.",
-        )
     check_receipt(node)
-    names = _current(engine, node)
+    state, names = engine.replica.state, _current(engine, node)
     missing = missing_outputs(engine, node)
     if missing or (not names and node.spec.outputs != ()):
         what = (
@@ -201,15 +224,17 @@ def verify_node(engine: Engine, node: Node) -> Verdict:
     judged: Sequence[dict[str, Any]] = ()
     if criteria_of(node):
         judged = _run_criteria(engine, node)
-    elif node.spec.outputs == () and not judgements(node):
+    elif node.spec.outputs == () and not judgements(node) and audit_plan(state, node) is None:
         raise EvidenceError(
             f"{node.node_id} has neither outputs nor checks, so nothing can show that it is done.",
             fix="Give it an output or an acceptance check, in the task file or by amend_node.",
         )
     # The files last: a check script may have changed them.
     items = [*(_item_for(engine, name) for name in names), *judged]
-    artifacts = engine.replica.state.artifacts
+    artifacts = state.artifacts
     read = {artifacts[name].path: artifacts[name].integrity.value for name in names}
+    if audit_plan(state, node) is not None:  # its inputs are read for nothing else
+        items += audit_items(state, node, audited_files(engine, node, read))
     verdict = Verdict(
         passed=False,
         verifier=engine.actor if node.verification_level == "V0" else "verifier:v1",
@@ -218,7 +243,7 @@ def verify_node(engine: Engine, node: Node) -> Verdict:
         artifacts={name: artifacts[name].integrity.value for name in names},
         contents=contents_of(engine, node, "done", read),
     )
-    return add_judgements(engine.replica.state, node, verdict)
+    return add_judgements(state, node, verdict)
 
 
 def is_overtaken(engine: Engine, verdict: Verdict, since: int) -> bool:
@@ -231,12 +256,15 @@ def is_overtaken(engine: Engine, verdict: Verdict, since: int) -> bool:
 
 
 def add_judgements(state: State, node: Node, verdict: Verdict) -> Verdict:
-    """The verdict with what people have said of exactly the content that it rests on (V3).
+    """The verdict with what auditors (V2) and people (V3) have said of exactly its content.
 
-    A judgement that is still to come fails nothing: the gate that it is holds the node (N06), and
-    the level of the verdict stays what the runtime's own checks give.
+    A judgement that is still to come fails nothing: it holds the node (N06), and the level of the
+    verdict stays what the runtime's own checks give.
     """
-    items = [item for item in verdict.checks if item["check"] != "human"]
+    items = [item for item in verdict.checks if item["check"] not in ("human", "audit")]
+    audited = files_of_items(verdict.checks)
+    if audited is not None:
+        items += audit_items(state, node, audited)
     judges: list[str] = []
     for criterion, gate in judgements(node):
         files = verdict.contents.get(gate.gate_id, {})
@@ -244,7 +272,10 @@ def add_judgements(state: State, node: Node, verdict: Verdict) -> Verdict:
         items.append(judgement_item(criterion, gate, approval, files))
         judges += [approval.by] if approval is not None else []
     failed = [item for item in items if not item["passed"] and not item.get("pending")]
-    judged = {}
+    judged: dict[str, Any] = {}
+    auditor = audit_verifier(node, items)
+    if auditor:
+        judged = {"level": "V2", "verifier": auditor}
     if node.verification_level == "V3" and not any(item.get("pending") for item in items):
         judged = {"level": "V3", "verifier": ", ".join(dict.fromkeys(judges))}
     return msgspec.structs.replace(
@@ -286,7 +317,7 @@ def _run_criteria(engine: Engine, node: Node) -> Sequence[dict[str, Any]]:
         engine.disk,
         engine.layout.root,
         node.node_id,
-        [criterion for criterion in criteria_of(node) if criterion.check != "human"],
+        [item for item in criteria_of(node) if item.check not in ("human", "audit")],
         environment=environment_for(engine, node, actor="verifier:v1"),
         timeout_s=engine.replica.state.policies.check_timeout_s,
         contract=_contract_of_units(node),

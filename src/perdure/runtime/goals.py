@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from perdure.core import commands as c
+from perdure.core.audits import awaits_audit
 from perdure.core.decide import decide
 from perdure.core.lookup import complete, node_of
 from perdure.core.model import Node
@@ -74,6 +75,8 @@ def _fault(engine: Engine, node: Node) -> str:
         verdict = verify_node(engine, node)
     except (EvidenceError, PathError) as error:
         return error.message
+    if verdict.passed and awaits_audit(verdict.checks):
+        return "what was audited is not what is there now"
     return "" if verdict.passed else verdict.diagnosis or "its checks do not pass"
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from perdure.core import commands as c
+from perdure.core.dispatching import Parent
 from perdure.core.events import Event
 from perdure.core.lookup import artifact_of, node_of
 from perdure.core.model import Artifact, Effect, Policies, ResumePolicy, Spec, VerificationLevel
@@ -63,10 +64,15 @@ class HaltRuntime(TaskPlan):
         standing_authorities: Iterable[str] = (),
         source: Mapping[str, Any] | None = None,
         delegation: Mapping[str, str] | None = None,
+        parent: Parent | None = None,
+        sop: Mapping[str, Any] | None = None,
         world: World | None = None,
         take_over_sessions: bool = True,
     ) -> None:
-        """Create the task in a new directory, or do what ``resume`` does on an existing one."""
+        """Create the task in a new directory, or do what ``resume`` does on an existing one.
+
+        ``parent`` and ``sop`` make a new one an instance of a procedure (SC-3).
+        """
         start = None
         if task_id is not None:
             start = c.StartTask(
@@ -79,6 +85,8 @@ class HaltRuntime(TaskPlan):
                 tuple(standing_authorities),
                 dict(source or {}),
                 dict(delegation or {}),
+                msgspec.to_builtins(parent) if parent is not None else {},
+                dict(sop or {}),
             )
         engine = Engine(os.path.abspath(os.fspath(workspace)), world or real_world(), actor)
         self.recovered: Recovered = open_for_work(

@@ -17,6 +17,7 @@ from perdure.core.fold import Replica
 from perdure.core.projection import read_as_of, seal_snapshot
 from perdure.core.recovery import check_consistency
 from perdure.errors import HaltError, PathError, StorageError
+from perdure.runtime import left_running
 from perdure.runtime.engine import Engine
 from perdure.runtime.integrity import failures, integrity_walk
 from perdure.storage import spool
@@ -219,7 +220,7 @@ def diagnose(engine: Engine) -> dict[str, Any]:
         _finding("drop box", f"steering/spool/{entry.name}: {entry.reason}", _SET_ASIDE_FIX)
         for entry in box.damaged
     ]
-    findings += _expired_contracts(engine)
+    findings += _of_work(engine)
     return {
         "workspace": layout.root,
         "ok": not findings,
@@ -235,13 +236,30 @@ def _finding(what: str, finding: str, fix: str) -> dict[str, str]:
     return {"what": what, "finding": finding, "fix": fix}
 
 
-def _expired_contracts(engine: Engine) -> list[dict[str, str]]:
-    """Work whose owner has not been heard of within its contract's time."""
+def _of_work(engine: Engine) -> list[dict[str, str]]:
+    """What is the matter with work that was given out."""
     try:
         reader = Engine(engine.layout.root, engine.world, engine.actor)
         reader.load()
     except HaltError:
         return []  # reported as a problem of the journal already
+    return [*_left_running(reader), *_expired_contracts(reader)]
+
+
+def _left_running(engine: Engine) -> list[dict[str, str]]:
+    """Processes of a run that died (F13); nobody touches them here."""
+    return [
+        _finding(
+            "leftover",
+            f"{orphan.name} ({orphan.pid}) of a dead run still works for {orphan.node}",
+            "Run `perdure resume` or `perdure run`, which ends it.",
+        )
+        for orphan in left_running.find_left_running(engine)
+    ]
+
+
+def _expired_contracts(engine: Engine) -> list[dict[str, str]]:
+    """Work whose owner has not been heard of within its contract's time."""
     now = engine.world.clock.now()
     return [
         _finding(
@@ -250,6 +268,6 @@ def _expired_contracts(engine: Engine) -> list[dict[str, str]]:
             f" {round(now - (contract.last_beat_at or contract.issued_at))} s ago",
             f"Ask them; or take over with `perdure resume`, which frees {contract.node}.",
         )
-        for contract in reader.replica.state.contracts.values()
+        for contract in engine.replica.state.contracts.values()
         if contract.expires_at is not None and contract.expires_at < now
     ]

@@ -6,16 +6,21 @@ created again; what opening refuses (another task, another holder, damage) it re
 has changed anything but the lease.
 """
 
+from typing import Any, Final
+
 from perdure.core.authority import check_coordinates
 from perdure.core.codec import encode_commit, timestamp
 from perdure.core.commands import StartTask
 from perdure.core.decide import decide
+from perdure.core.late import LateModule
 from perdure.core.model import State
 from perdure.errors import CorruptError, RefusedError
 from perdure.runtime.engine import Engine
 from perdure.runtime.recover import Recovered, recover
 from perdure.storage.journal import absent
 from perdure.storage.workspace import is_workspace
+
+_left_running: Final = LateModule("perdure.runtime.left_running")
 
 
 def open_for_work(
@@ -60,7 +65,20 @@ def open_for_work(
         engine.close(project=False)
         raise
     engine.unlock()
-    return recovered
+    return _end_left_running(engine, recovered)
+
+
+def _end_left_running(engine: Engine, recovered: Recovered) -> Recovered:
+    """What a dead run has left at work ends once its contracts are no longer in force (F13)."""
+    disk, layout = engine.disk, engine.layout
+    if disk.stat(layout.run_mark) is None and not disk.list_dir(layout.runs):
+        return recovered  # without loading what looks at processes
+    try:
+        found: Any = _left_running.stop_left_running(engine)
+    except BaseException:
+        engine.close(project=False)
+        raise
+    return recovered._replace(stopped=found.found, left_running=found.left)
 
 
 def _create(engine: Engine, start: StartTask) -> None:

@@ -59,6 +59,10 @@ class Recovered(NamedTuple):
     frontier: tuple[str, ...] = ()
     steering: tuple[str, ...] = ()
     """Ids of the instructions on record."""
+    stopped: tuple[Any, ...] = ()
+    """Processes (:class:`~perdure.runtime.orphans.Orphan`) that a dead run had left running."""
+    left_running: tuple[Any, ...] = ()
+    """Those of them that could not be ended."""
 
 
 def recover(
@@ -199,8 +203,6 @@ def _add_stale_dependents(engine: Engine, nodes: dict[str, NodeFacts]) -> None:
 
 def _verify_again(engine: Engine, node: Node) -> NodeFacts | None:
     """What speaks against a DONE node whose dependencies are gone; None when it stands."""
-    if node.verification_level == "V2":
-        return None
     try:
         verdict = verify_node(engine, node)
     except StorageError as error:
@@ -265,7 +267,7 @@ def _plan_on(engine: Engine, replica: Replica, findings: Findings) -> tuple[Plan
 
 
 def _from_the_first_byte(engine: Engine) -> Replica:
-    engine.forget_snapshot()
+    engine.disk.unlink(engine.layout.snapshot, durable=False)
     engine.load()
     return Replica(from_json(to_json(engine.replica.state), State))
 
@@ -298,6 +300,10 @@ def summary(engine: Engine, recovered: Recovered) -> dict[str, Any]:
         "repaired": list(recovered.repaired),
         "suspects": list(recovered.suspects),
         "frontier": list(recovered.frontier),
+        "stopped": [[orphan.pid, orphan.name, orphan.node] for orphan in recovered.stopped],
+        "left_running": [
+            [orphan.pid, orphan.name, orphan.node] for orphan in recovered.left_running
+        ],
         "hint": engine.replica.state.next_hint,
         "last_contact": None if contact is None else msgspec.to_builtins(contact),
         "inbox_empty": _inbox_is_empty(engine),

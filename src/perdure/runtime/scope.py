@@ -12,6 +12,7 @@ from typing import Final
 from perdure.core.batch import LEDGER_NAME, LOG_NAME, log_path
 from perdure.core.model import Node
 from perdure.errors import StorageError
+from perdure.ports import Disk
 from perdure.runtime.engine import Engine
 from perdure.storage.workspace import resolve_inside
 
@@ -130,6 +131,17 @@ def files_below(engine: Engine, directory: str) -> list[str]:
             elif stat is not None:
                 found.append(path)
     return sorted(found)
+
+
+def has_content(disk: Disk, path: str) -> bool:
+    """Whether a file, or any file below a directory, is not empty; ``path`` need not be there.
+
+    An empty file is what a program leaves that died before it wrote. Raises StorageError.
+    """
+    stat = disk.stat(path)
+    if stat is None or stat.kind != "dir":
+        return stat is not None and stat.size_bytes > 0
+    return any(has_content(disk, f"{path}/{name}") for name in disk.list_dir(path))
 
 
 def products_below(engine: Engine, directory: str) -> list[str]:

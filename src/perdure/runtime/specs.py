@@ -11,9 +11,15 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.core.batch import is_of_workspace, map_problem, outputs_with_findings
+from perdure.core.batch import (
+    action_problem,
+    is_of_workspace,
+    map_problem,
+    outputs_with_findings,
+)
 from perdure.core.criteria import parse_criterion
 from perdure.core.gates import implied_id
+from perdure.core.grants import check_grants
 from perdure.core.lookup import near
 from perdure.core.model import Spec
 from perdure.core.people import Gate
@@ -56,6 +62,13 @@ def make_spec(node_id: str, spec: Spec | None, fields: Mapping[str, Any]) -> Spe
         raise UsageError(
             f"the spec of {node_id} is not valid: {error}.", code="bad_spec", fix="Correct it."
         ) from None
+    check_grants(made.grants)
+    if problem := action_problem(made):
+        raise UsageError(
+            f"the spec of {node_id} is not valid: {problem}.",
+            code="bad_spec",
+            fix="Make two nodes of it.",
+        )
     return made if made.map is None else _batch(node_id, made)
 
 
@@ -63,7 +76,7 @@ def _batch(node_id: str, spec: Spec) -> Spec:
     """The spec of a batch node, held to what a task file would be held to."""
     batch = spec.map
     assert batch is not None
-    problem = map_problem(batch) or ("it has both run and map" if spec.run is not None else "")
+    problem = map_problem(batch)
     if problem:
         raise UsageError(
             f"the spec of {node_id} is not valid: {problem}.", code="bad_spec", fix="Correct it."

@@ -53,7 +53,7 @@ def check_units(probe: Probe, params: dict[str, Any]) -> tuple[bool, str]:
     path = params.get("ledger") or ledger_path(probe.node_id)
     total = params.get("total")
     faults = FirstFew()
-    last = _last_statuses(probe, path, faults)
+    last = last_statuses(probe, path, faults)
     if total is not None and len(last) != total:
         faults.add(f"it has {len(last)} units, not {total}")
     elif total is None and not last:
@@ -67,7 +67,7 @@ def _check_batch(probe: Probe, cited: CitedContract) -> tuple[bool, str]:
     path = ledger_path(probe.node_id)
     inventory = _inventory(probe, cited)
     faults = FirstFew()
-    last = _last_statuses(probe, path, faults)
+    last = last_statuses(probe, path, faults)
     counted = {unit for unit, status in last.items() if status != NOT_COUNTED}
     if len(counted) != inventory.total:
         faults.add(f"it has {len(counted)} units, and the contract {inventory.total}")
@@ -91,7 +91,7 @@ def _inventory(probe: Probe, cited: CitedContract) -> _Inventory:
         raise CheckFailedError(f"{cited.path} names no units: {error}.") from None
 
 
-def _last_statuses(probe: Probe, path: str, faults: FirstFew) -> dict[str, str]:
+def last_statuses(probe: Probe, path: str, faults: FirstFew) -> dict[str, str]:
     """The last status of each unit; what is not a ledger line, or says fail, is a fault."""
     last: dict[str, str] = {}
     for number, line in probe.lines(path):

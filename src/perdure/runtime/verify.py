@@ -191,7 +191,7 @@ def _check_schema(probe: Probe, params: dict[str, Any]) -> tuple[bool, str]:
     path, schema = params["path"], params["schema"]
     if isinstance(schema, str):
         schema = _decoded(probe.read(schema, json_file_bytes_max), schema)
-    errors_of = _schema_errors(schema)
+    errors_of = schema_errors(schema)
     findings = FirstFew()
     if not path.endswith((".jsonl", ".ndjson")):
         for error in errors_of(_decoded(probe.read(path, json_file_bytes_max), path)):
@@ -214,7 +214,7 @@ def _check_schema(probe: Probe, params: dict[str, Any]) -> tuple[bool, str]:
     return not findings.count, f"{findings if findings.count else valid}."
 
 
-def _schema_errors(schema: object) -> Callable[[Any], list[str]]:
+def schema_errors(schema: object) -> Callable[[Any], list[str]]:
     """A function that lists the first errors of a document, with JSON paths.
 
     References are resolved in the schema itself and in the published drafts, never over a network.

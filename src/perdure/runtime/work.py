@@ -7,15 +7,17 @@ rests on are committed together.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from perdure.core import commands as c
+from perdure.core.audits import awaits_audit
 from perdure.core.authority import owns
 from perdure.core.decide_node import check_start
 from perdure.core.effects import check_receipt
 from perdure.core.frontier import frontier
+from perdure.core.late import LateModule
 from perdure.core.lookup import node_of
 from perdure.core.model import Executor, Node
 from perdure.errors import (
@@ -25,7 +27,7 @@ from perdure.errors import (
     TransitionError,
 )
 from perdure.runtime.batching import Committed
-from perdure.runtime.contracts import Units, issue_contract
+from perdure.runtime.contracts import Terms, Units, issue_contract, this_process
 from perdure.runtime.disk_facts import strike_facts
 from perdure.runtime.engine import Engine
 from perdure.runtime.evidence import (
@@ -39,6 +41,9 @@ from perdure.runtime.gates import open_questions, open_start
 from perdure.runtime.scope import clear_scope, products_below
 from perdure.storage.workspace import resolve_inside
 
+_left_running: Final = LateModule("perdure.runtime.left_running")
+_saved_files: Final = LateModule("perdure.runtime.saved_files")
+
 
 def start(
     engine: Engine,
@@ -51,6 +56,7 @@ def start(
     evidence: tuple[str, ...] = (),
     op: str | None = None,
     units: Callable[[Node], Units] | None = None,
+    terms: Terms | None = None,
 ) -> Committed:
     """Issue a contract and commit N02 or N11 (with N01 before it where that is due).
 
@@ -58,8 +64,10 @@ def start(
     ``session`` gives the contract a time to live instead of this process's life. With ``rank`` a
     start that is not the first of the frontier is journaled as such, with ``reason``. A batch node
     needs ``units``, which takes the inventory once the way is clear, before the contract is
-    written.
+    written. ``terms`` are what the contract says besides what follows from the node. What a local
+    destructive effect may change is copied first (C-S1).
     """
+    terms = terms or Terms()
     with engine.writing():
         before, state = engine.repeated(op), engine.replica.state
         if before is not None:
@@ -80,27 +88,38 @@ def start(
             if first != node_id:
                 out_of_order = reason or f"asked for by {engine.actor}; {first} was first"
         if node.attempts:
+            _left_running.refuse_left_running(engine, node)
             _check_nothing_to_move(engine, node)
             engine.move_files(unfinished_moves(engine, node_id))
             clear_scope(engine, node)
+        saved = _saved_files.save_files(engine, node) if node.effect == "S1" else {}
+        executor = _executor(engine, session, terms)
         contract = issue_contract(
             engine,
             node,
-            _executor(engine, session),
-            ttl_s=state.policies.contract_ttl_s if session else None,
+            executor,
+            ttl_s=_ttl_s(engine, executor, terms),
             out_of_order=out_of_order,
             units=units(node) if units is not None else None,
+            terms=terms,
         )
         given = {**(payload or {}), "issued_at": engine.world.clock.now()}
+        if saved:
+            given["saved"] = saved
         command = c.MoveNode(node_id, "RUNNING", evidence, given, contract, contents=contents)
         return engine.execute(command, op=op)
 
 
-def _executor(engine: Engine, session: bool) -> Executor:
-    if session:
-        return Executor(engine.actor, "session")
-    me = engine.world.processes.me()
-    return Executor(engine.actor, "process", me.host, me.boot_id, me.pid, me.started)
+def _executor(engine: Engine, session: bool, terms: Terms) -> Executor:
+    if session or terms.holder:
+        return Executor(terms.holder or engine.actor, "session")
+    return this_process(engine)
+
+
+def _ttl_s(engine: Engine, executor: Executor, terms: Terms) -> float | None:
+    if executor.kind == "process":
+        return None
+    return terms.ttl_s if terms.ttl_s is not None else engine.replica.state.policies.contract_ttl_s
 
 
 def _check_nothing_to_move(engine: Engine, node: Node) -> None:
@@ -114,20 +133,23 @@ def _check_nothing_to_move(engine: Engine, node: Node) -> None:
         )
 
 
-def register_outputs(engine: Engine, node: Node) -> list[str]:
+def unregistered_outputs(engine: Engine, node: Node) -> list[str]:
+    """The outputs a node declares, or else what is in its scope, but for what is registered."""
+    paths = node.spec.outputs
+    if paths is None:
+        paths = tuple(products_below(engine, f"artifacts/{node.node_id}"))
+    return [path for path in paths if path not in engine.replica.paths]
+
+
+def register_outputs(engine: Engine, node: Node, synced: set[str] | None = None) -> list[str]:
     """Register the declared outputs that are on disk; for a node that declares none, its scope.
 
-    Returns the paths that were declared and are missing.
+    ``synced`` is what has been made durable already (``evidence.sync_ahead``). Returns the paths
+    that were declared and are missing.
     """
-    declared = node.spec.outputs
-    paths = list(declared or ())
-    if declared is None:
-        paths = products_below(engine, f"artifacts/{node.node_id}")
     missing = []
-    synced: set[str] = set()
-    for path in paths:
-        if path in engine.replica.paths:
-            continue
+    synced = set() if synced is None else synced
+    for path in unregistered_outputs(engine, node):
         full = resolve_inside(engine.disk, engine.layout.root, path)
         if engine.disk.stat(engine.disk.real_path(full)) is None:
             missing.append(path)
@@ -144,12 +166,15 @@ def submit(
     check: bool = True,
     op: str | None = None,
     units_done: bool = False,
+    payload: dict[str, Any] | None = None,
+    synced: set[str] | None = None,
 ) -> Committed:
     """N03 with the registrations it rests on in one commit, then the verdict in another.
 
     ``units_done`` is for whoever runs the units of a batch node: nobody else may register findings
-    that are still being added to. A crash between the two leaves VERIFYING, from where the next
-    submit or check goes on.
+    that are still being added to. ``payload`` is what N03 says besides, such as ``usage``;
+    ``synced`` as for :func:`register_outputs`. A crash between the two leaves VERIFYING, from where
+    the next submit or check goes on.
     """
     with engine.writing():
         before = engine.repeated(op)
@@ -172,20 +197,28 @@ def submit(
                     rule="JB-8",
                     fix=f"Wait for it; `perdure show {node_id}` tells how many units are done.",
                 )
-            claimed = _claim(engine, node, evidence, op=None if check else op)
+            claimed = _claim(engine, node, evidence, payload, synced, op=None if check else op)
         if not check:
             return claimed or Committed(node.state_ref or "", (), True)
         node = node_of(engine.replica.state, node_id)
     _, committed = conclude_or_fail(engine, node, op=op)
-    return committed
+    return claimed if claimed is not None and not committed.events else committed
 
 
-def _claim(engine: Engine, node: Node, evidence: tuple[str, ...], *, op: str | None) -> Committed:
+def _claim(
+    engine: Engine,
+    node: Node,
+    evidence: tuple[str, ...],
+    payload: dict[str, Any] | None,
+    synced: set[str] | None,
+    *,
+    op: str | None,
+) -> Committed:
     resolve_refs(engine, node, evidence)
     check_receipt(node)
     begins = f"J-{engine.replica.state.seq + 1}"
     with engine.batch(op=op):
-        missing = register_outputs(engine, node)
+        missing = register_outputs(engine, node, synced)
         if missing or (not node.artifacts and node.spec.outputs is None):
             what = f"{', '.join(missing[:5])} is missing" if missing else "it has no artifact"
             raise EvidenceError(
@@ -194,7 +227,7 @@ def _claim(engine: Engine, node: Node, evidence: tuple[str, ...], *, op: str | N
                 f" one: perdure artifact add {node.node_id} PATH",
             )
         refs = evidence or node.artifacts
-        claimed = engine.execute(c.MoveNode(node.node_id, "VERIFYING", refs))
+        claimed = engine.execute(c.MoveNode(node.node_id, "VERIFYING", refs, payload or {}))
         return Committed(begins, claimed.events)
 
 
@@ -212,7 +245,7 @@ def conclude(engine: Engine, node_id: str, evidence: tuple[str, ...]) -> Committ
     """N06 on evidence.
 
     Raises, with the node left VERIFYING, CheckFailedError for a failed check and RefusedError for
-    a gate, whose question is open then (GA-1).
+    an audit that is to come (VR-1) and for a gate, whose question is open then (GA-1).
     """
     with engine.writing():
         node = msgspec.structs.replace(node_of(engine.replica.state, node_id))
@@ -230,6 +263,13 @@ def conclude(engine: Engine, node_id: str, evidence: tuple[str, ...]) -> Committ
             f"{node_id} is not DONE: {verdict.diagnosis}.",
             rule="N06",
             fix=f"Correct it, then `perdure check {node_id}`, or fail the attempt.",
+        )
+    if awaits_audit(verdict.checks):
+        raise RefusedError(
+            f"{node_id} is not DONE before an auditor has judged it.",
+            code="audit_pending",
+            rule="VR-1",
+            fix=f"Let somebody else than its producer judge it: perdure judge {node_id}",
         )
     committed = commit_verdict(engine, node, verdict, evidence)
     asked = open_questions(engine, node_id)

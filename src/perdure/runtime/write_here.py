@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 from perdure.core import commands as c
-from perdure.core.codec import timestamp
+from perdure.core.codec import compact_time
 from perdure.core.model import text_bytes_max
 from perdure.errors import HaltError, StorageError, UsageError
 from perdure.runtime.engine import Engine
@@ -71,7 +71,7 @@ def take(engine: Engine) -> None:
     if seen is None:
         return
     disk.make_dirs(layout.taken)
-    stamp = timestamp(clock.now())[:19].translate(str.maketrans("", "", "-:T"))
+    stamp = compact_time(clock.now())
     target = f"{layout.taken}/{stamp}-{engine.world.ids.token()}{_ENDING}"
     while disk.stat(target) is not None:
         target = f"{layout.taken}/{stamp}-{engine.world.ids.token()}{_ENDING}"

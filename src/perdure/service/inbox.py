@@ -10,6 +10,7 @@ from typing import Any, Final
 from perdure.core.late import LateModule
 from perdure.core.lookup import complete, pending_steering
 from perdure.core.model import State
+from perdure.core.with_people import with_people
 from perdure.errors import NotFoundError
 from perdure.runtime.engine import Engine
 from perdure.storage import spool
@@ -54,6 +55,7 @@ def read_inbox(
     ]
     data["damaged"] = [{"file": item.name, "reason": item.reason} for item in box.damaged]
     data["written"] = _written(engine) if first else []
+    data["with_people"] = with_people(state) if first else []
     data["requests"] = []
     if first:
         data["requests"] = _supervision_file.open_requests(engine.disk, engine.layout, state)

@@ -13,6 +13,7 @@ import msgspec
 
 from perdure.core import views
 from perdure.core.events import Event
+from perdure.core.health import health_view
 from perdure.core.late import LateModule
 from perdure.core.lookup import complete, question_of
 from perdure.core.machine import open_nodes, unreplaced
@@ -42,9 +43,12 @@ _node_views: Final = LateModule("perdure.core.node_views")
 _halt: Final = LateModule("perdure.runtime.halt")
 _recover: Final = LateModule("perdure.runtime.recover")
 _inspection: Final = LateModule("perdure.runtime.inspection")
+_enforced: Final = LateModule("perdure.control.enforced")
 _batches: Final = LateModule("perdure.service.batches")
 _inbox: Final = LateModule("perdure.core.inbox")
 _inboxes: Final = LateModule("perdure.service.inbox")
+_instance_tree: Final = LateModule("perdure.service.instance_tree")
+_audits: Final = LateModule("perdure.service.audits")
 
 answer_wait_s: Final = 2.0
 """How long a command waits for the coordinator's answer to what it dropped."""
@@ -117,6 +121,7 @@ class Service:
             node = engine.replica.state.nodes.get(item["node"])
             if node is not None and node.spec.map is not None:
                 item["units"] = _batches.units_of(engine, node)
+        data |= _of_instances(engine)
         data["asked"] = views.open_questions(engine.replica, self.world.clock.now(), limit=limit)
         data["unread"] = _inboxes.unread(engine)
         data["integrity"] = failures(integrity_walk(engine, quick=True))
@@ -126,6 +131,7 @@ class Service:
         data["coordinator"] = None
         if lease is not None and standing in ("held", "ours"):
             data["coordinator"] = {"holder": lease.holder, "pid": lease.pid, "epoch": lease.epoch}
+        data["interrupted"] = _interrupted(engine.replica.state, standing)
         return data
 
     def ready(self, *, limit: int = 20, after: str | None = None) -> Data:
@@ -134,11 +140,18 @@ class Service:
 
     def next(self) -> Data:
         """The one thing to do next, with what doing it takes."""
-        data: Data = _node_views.next_step(self._reader().replica)
+        engine = self._reader()
+        data: Data = _node_views.next_step(engine.replica)
+        if data["node"] is None:
+            standing = engine.lease_file.standing()[0]
+            data["interrupted"] = _interrupted(engine.replica.state, standing)
         return data
 
     def show(self, ref: str) -> Data:
-        """A node, an artifact, a question or an event, by id or unique prefix."""
+        """A node, an artifact, a question or an event, by id or unique prefix; ``INSTANCE#ID`` is
+        of an instance below."""
+        if "#" in ref:
+            return self._show_below(ref)
         engine = self._reader()
         state = engine.replica.state
         if ref.startswith("J-") and ref[2:].isdecimal():
@@ -152,8 +165,8 @@ class Service:
                 )
             return {"type": "event", **event_data(log[number - 1])}
         names = [
-            *state.nodes, *state.artifacts, *state.questions, *state.contracts, *state.steering,
-            *state.closed_questions,
+            *state.nodes, *state.artifacts, *state.questions, *state.contracts, *state.slots,
+            *state.steering, *state.closed_questions,
         ]  # fmt: skip
         name = complete(ref, names, "record")
         logged = _logged(state, name)
@@ -164,6 +177,12 @@ class Service:
         if node is not None and node.spec.map is not None:
             data["units"] = _batches.units_of(engine, node)
         return data
+
+    def _show_below(self, ref: str) -> Data:
+        """What a qualified reference names, of an instance anywhere below (NS-2)."""
+        instance, _, name = ref.partition("#")
+        directory: str = _instance_tree.instance_named(self._reader(), instance)
+        return Service(directory, actor=self.actor, world=self.world).show(name)
 
     def inbox(
         self,
@@ -180,9 +199,18 @@ class Service:
         )
         return data
 
+    def audit_brief(self, node: str) -> Data:
+        """What an auditor from outside needs in order to judge a node (V2). Changes nothing."""
+        data: Data = _audits.audit_brief(self._reader(), node)
+        return data
+
     def policies(self) -> Data:
         """Every reference policy: value, reason, and the window that it was measured in."""
         return {"policies": policy_table(self._reader().replica.state)}
+
+    def dispatch(self) -> Data:
+        """How work is dispatched: the mode, and what it was measured on."""
+        return {"dispatch": health_view(self._reader().replica.state)}
 
     def asked_role(self, typed: str) -> str:
         """The role that a question is put to; that of a gatekeeper when it is not open."""
@@ -234,6 +262,10 @@ class Service:
         """What is wrong with the workspace and how to put it right; changes nothing."""
         self._require()
         data: Data = _inspection.diagnose(Engine(self.workspace, self.world, self.actor))
+        try:
+            data["enforcement"] = _enforced.enforcement_report(self._reader())
+        except HaltError:  # a finding already
+            data["enforcement"] = None
         return data
 
     def _require(self) -> None:
@@ -294,6 +326,26 @@ class Service:
             code = 11 if finished else 10
         data["exit_code"] = code
         return data
+
+
+def _interrupted(state: State, standing: str) -> list[str]:
+    """The nodes whose coordinator is gone while they were at work; recovery takes them back."""
+    if standing in ("held", "ours"):
+        return []
+    held = state.contracts.values()
+    return [item.node for item in held if item.executor.kind == "process"][: views.items_max]
+
+
+def _of_instances(engine: Engine) -> Data:
+    """The instances below, and what this task is an instance of; nothing for most tasks."""
+    state = engine.replica.state
+    found: Data = {}
+    if state.sop:
+        found["instance"] = {"sop": state.sop, "phase": state.phase, "parent": state.parent}
+        found = msgspec.to_builtins(found)
+    if any(node.child_ref for node in state.nodes.values()):
+        found["instances"] = _instance_tree.tree_of(engine)
+    return found
 
 
 def _logged(state: State, name: str) -> tuple[str, Data, str] | None:

@@ -62,16 +62,15 @@ temp_names_max: Final = 10_000
 
 _temp_numbers = itertools.count()
 _KINDS: Final[dict[int, Literal["file", "dir", "link", "other"]]] = {
-    _stat.S_IFREG: "file",
-    _stat.S_IFDIR: "dir",
-    _stat.S_IFLNK: "link",
-}
+    _stat.S_IFREG: "file", _stat.S_IFDIR: "dir", _stat.S_IFLNK: "link",
+}  # fmt: skip
 
 
 class RealDisk:
     """``ports.Disk`` on the file system of this machine. Safe to share between threads."""
 
     __slots__ = ("_anchored",)
+    syncs_at_once = True
 
     def __init__(self) -> None:
         self._anchored: set[str] = set()
@@ -124,7 +123,7 @@ class RealDisk:
             except FileNotFoundError:
                 return []
 
-    def make_dirs(self, path: str) -> None:
+    def make_dirs(self, path: str, *, durable: bool = True) -> None:
         """As the port says; harmless when somebody else makes the same directories meanwhile.
 
         Crash in the middle: some of the upper directories exist. The deepest of them may have a
@@ -147,9 +146,9 @@ class RealDisk:
                 except FileExistsError:
                     if not os.path.isdir(name):
                         raise
-                # Also when another process was quicker: it may die before its own sync.
-                _sync_names(os.path.dirname(name))
-                self._anchored.add(name)
+                if durable or name != path:  # also when another was quicker: it may die before
+                    _sync_names(os.path.dirname(name))
+                    self._anchored.add(name)
 
     def replace(self, path: str, data: bytes, *, durable: bool) -> None:
         """As the port says. The permissions of a file that was there are kept.

@@ -58,6 +58,11 @@ class Layout:
         return f"{self.root}/lease.json"
 
     @property
+    def run_mark(self) -> str:
+        """There for as long as a run lives, outside what its children may write."""
+        return f"{self.root}/.run"
+
+    @property
     def snapshot(self) -> str:
         """The folded state that opening starts from."""
         return f"{self.root}/.snapshot.json"
@@ -181,7 +186,10 @@ def resolve_inside(disk: Disk, root: str, path: str) -> str:
             f"the path {path!r} is absolute.", fix=f"Write {path[len(root) + 1 :]!r} instead."
         )
     target = f"{root.rstrip('/')}/{normal_path(path)}"
-    real_root, real_target = disk.real_path(root), disk.real_path(target)
+    real_target = disk.real_path(target)
+    if real_target == target:
+        return target  # no link on the way, nor on the way to the root
+    real_root = disk.real_path(root)
     if real_target != real_root and not real_target.startswith(os.path.join(real_root, "")):
         raise PathError(
             f"the path {path!r} leaves the workspace through a symbolic link, to {real_target}.",

@@ -40,6 +40,8 @@ class SimDisk:
             after_a_power_cut = crash.states(disk, chance=Random(1))
     """
 
+    syncs_at_once = False
+
     def __init__(
         self,
         *,
@@ -194,7 +196,7 @@ class SimDisk:
 
     # Changing
 
-    def make_dirs(self, path: str) -> None:
+    def make_dirs(self, path: str, *, durable: bool = True) -> None:
         """As the port says: each new name is synced before the next one below it is made."""
         calls = self._calls
         with failures_named(path, "Making a directory"):
@@ -205,8 +207,9 @@ class SimDisk:
                 self._anchored.add(there)
             for name in missing:
                 calls.mkdir(name)
-                calls.sync_dir(os.path.dirname(name))
-                self._anchored.add(name)
+                if durable or name != path:
+                    calls.sync_dir(os.path.dirname(name))
+                    self._anchored.add(name)
 
     def replace(self, path: str, data: bytes, *, durable: bool) -> None:
         """As the port says: a file beside it, its bytes, their sync, the rename, its sync."""

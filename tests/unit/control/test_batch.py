@@ -514,6 +514,8 @@ def test_a_finished_job_has_a_log_even_when_there_was_nothing_to_do(bench: Bench
 class Turns:
     """Stands for a batch node at work: how many units it has, and how many may run at once."""
 
+    is_sharded = True
+
     def __init__(self, units: int, workers: int = 99) -> None:
         self.units = units
         self.workers = workers
@@ -529,7 +531,8 @@ class Turns:
 def sharing(bench: Bench, jobs: int, **batches: Turns) -> tuple[BatchNodes, dict[str, Turns]]:
     engine_of: Any = bench.runtime
     nothing_ends: Any = None
-    nodes = BatchNodes(engine_of, nothing_ends, jobs=jobs, emit=lambda event: None)
+    all_is_sent: Any = None
+    nodes = BatchNodes(engine_of, nothing_ends, all_is_sent, jobs=jobs, emit=lambda event: None)
     for name, batch in batches.items():
         at_work: Any = batch
         nodes._at_work[name] = at_work

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from perdure.control.taskfile import UNAVAILABLE_ACTIONS, TaskFile, load_task_file
+from perdure.control.taskfile import TaskFile, load_task_file
 from perdure.control.taskfile_map import MAP_KEYS
 from perdure.core.batch import (
     criteria_of,
@@ -187,10 +187,6 @@ def test_map_that_is_no_mapping_is_refused() -> None:
 )
 def test_what_a_batch_node_cannot_be_besides_is_refused(more: str, problem: str) -> None:
     assert problems_of(node(f"list: [a]\n{RUN}", more))[0].startswith(problem)
-
-
-def test_map_is_no_longer_among_the_actions_that_are_refused_by_name() -> None:
-    assert "map" not in UNAVAILABLE_ACTIONS
 
 
 # What follows from a spec

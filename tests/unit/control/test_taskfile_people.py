@@ -126,9 +126,6 @@ def test_gate_that_the_ladder_may_make_can_have_a_gatekeeper() -> None:
         ("gate: {question: x, id: G-a-start}", "4:29: the gate id 'G-a-start' is that of a gate"),
         ("gates: [a]\ngate: b", "5:5: a node has either gate or gates"),
         ("approval: x", "4:5: a node has no key 'approval' (write gate)"),
-        ("verify: V2\ngate: x", "4:13: verify V2 is not available in this version"),
-        ("human: ada", "4:5: human is not available in this version"),
-        ("agent: x", "4:5: agent is not available in this version"),
     ],
 )  # fmt: skip
 def test_one_mistake_in_a_gate_is_one_problem_with_its_place(body: str, problem: str) -> None:

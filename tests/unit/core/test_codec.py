@@ -21,6 +21,7 @@ from perdure.core.codec import (
     moment,
     proves,
     timestamp,
+    to_indented_json,
     to_json,
 )
 from perdure.core.events import Draft, Event
@@ -332,3 +333,11 @@ def test_a_time_that_was_written_is_read_back(milliseconds: int) -> None:
 )
 def test_times_of_others_are_read_where_they_are_times(text: str, seconds: float | None) -> None:
     assert moment(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["plain", "\u00e9\u2028", "\ud800", "\\ud800 \udfff"])
+def test_indented_json_says_the_same_whatever_the_text(text: str) -> None:
+    value = {"goal": text, "units": [1, {"key": text}]}
+    shown = to_indented_json(value)
+    assert json.loads(shown) == value
+    assert len(shown.splitlines()) > len(value)

@@ -108,6 +108,10 @@ def test_there_is_a_reading_of_every_method() -> None:
         ({"units": {}}, "units:"),
         ({"audit": "Sound?"}, "audit: Sound?"),
         (
+            {"audit": {"rubric": ["a", "b"], "agent": "claude", "timeout": "30m"}},
+            '{"audit":{"agent":{"agent":"claude"},"rubric":["a","b"],"timeout_s":1800.0}}',
+        ),
+        (
             {"exists": "a", "level": "V2"},
             '{"check":"exists","level":"V2","params":{"path":"a"}}',
         ),
@@ -237,7 +241,19 @@ REFUSALS: list[tuple[object, str]] = [
     ({"human": {"timeout": 0}}, "timeout must be a time"),
     ({"human": {"timeout": 60, "timeout_s": 60}}, "exclude each other"),
     ({"human": {"jugde": "ada"}}, "no parameter 'jugde'"),
-    ({"audit": {"rubric": object()}}, "cannot be written as JSON"),
+    ({"json-schema": {"path": "a", "schema": {"x": object()}}}, "cannot be written as JSON"),
+    ({"audit": {"rubric": object()}}, "rubric must be a text, or a list of texts"),
+    ({"audit": {"rubric": ["a", "a "]}}, "two points of the rubric are the same"),
+    ({"audit": {"rubric": "a", "agent": "claude", "run": "judge"}}, "exclude each other"),
+    ({"audit": {"agent": "cladue"}}, "is no agent that can audit"),
+    ({"audit": {"agent": {"agent": "command"}}}, "argument vector of the agent"),
+    ({"audit": {"agent": {"agent": "claude", "args": 1}}}, "the auditor cannot be read"),
+    ({"audit": {"run": []}}, "starts with a program"),
+    ({"audit": {"independence": ["I6"]}}, "'I6' is no kind of independence"),
+    ({"audit": {"model": ""}}, "model must be the name of a model"),
+    ({"audit": {"timeout": "soon"}}, "timeout must be a time"),
+    ({"audit": {"rubrik": "a"}}, "no parameter 'rubrik'"),
+    ({"audit": {"rubric": [f"point {n}" for n in range(101)]}}, "at most 100 points"),
     ({"audit": "x" * criterion_bytes_max}, f"over {criterion_bytes_max}"),
 ]
 

@@ -52,7 +52,7 @@ def check_held(story: Story) -> None:
 
 
 @pytest.mark.parametrize("interruption", [False, True])
-@pytest.mark.parametrize("kind", [k for k in FAILURE_CLASSES if k != "permanent-resource"])
+@pytest.mark.parametrize("kind", FAILURE_CLASSES)
 def test_an_attempt_that_ends_without_a_receipt_is_held(kind: str, interruption: bool) -> None:
     story = at_work()
     story.register("pay", "A-half")
@@ -71,11 +71,27 @@ def test_an_attempt_whose_executor_died_is_held_and_what_it_registered_is_out_of
     assert len(story.moves) == 1
 
 
-def test_a_missing_resource_blocks_as_it_does_everywhere() -> None:
+def test_a_missing_resource_is_named_by_the_question_about_the_effect() -> None:
     story = at_work()
-    story.fail("pay", "permanent-resource")
+    story.fail("pay", "permanent-resource", detail="sent\nsh: nosuchprogram: not found\n")
+    check_held(story)
+    assert "exit 3: sh: nosuchprogram: not found" in question(story)
+    assert "has to be put right" in question(story)
+
+
+def test_a_missing_resource_blocks_as_it_does_everywhere_where_nothing_ran_at_all() -> None:
+    story = at_work()
+    story.fail("pay", "permanent-resource", nothing_ran=True)
     assert story.state_of("pay") == "BLOCKED"
+    assert "effect" not in question(story)
     assert frontier(story.replica) == []
+
+
+def test_a_start_that_failed_is_tried_again_without_a_question_as_nothing_ran() -> None:
+    story = at_work()
+    story.fail("pay", "transient-environment", nothing_ran=True)
+    assert story.state_of("pay") == "RETRYABLE"
+    assert story.replica.state.questions == {}
 
 
 def test_a_claim_without_a_receipt_is_refused_and_names_the_command() -> None:

@@ -14,6 +14,7 @@ from perdure.core.events import Event
 from perdure.core.frontier import due_gates, frontier
 from perdure.core.model import Policies, Spec
 from perdure.core.people import Gate, Question
+from perdure.core.settling import commands_for
 from perdure.errors import EvidenceError, HaltError
 
 START = Gate("G-go", "start", "May it start?")
@@ -505,3 +506,42 @@ def test_the_people_of_the_task_rule_where_the_gate_names_nobody() -> None:
     command = c.AnswerQuestion("G-look", "approve", files={"artifacts/N1/o": BYTES})
     assert refused(story, command, "gatekeeper:bob").code == "not_the_holder"
     approve(story, "G-look", {"artifacts/N1/o": BYTES})
+
+
+# Questions that take consent
+
+
+def consent() -> Story:
+    story = Story()
+    story.do(c.AskQuestion("Is it good?", "up-1f2e3d4c-G-a-review", None, ("approve", "reject")))
+    return story
+
+
+def test_words_alone_are_neither_consent_nor_refusal() -> None:
+    story = consent()
+    name = only(story).question_id
+    error = refused(story, c.AnswerQuestion(name, "answer", "looks good to me"))
+    assert (error.code, error.rule) == ("unknown_choice", "GA-1")
+    assert f"perdure approve {name}" in error.fix
+    assert f"perdure reject {name} --reason WHY" in error.fix
+    assert commands_for(story.replica.state, only(story)) == [
+        f"perdure approve {name}",
+        f"perdure reject {name} --reason WHY",
+    ]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("answer", "Approve", ""),
+        ("answer", "reject", ""),
+        ("answer", "looks good", "approve"),
+        ("approve", "", ""),
+        ("reject", "too long", ""),
+    ],
+)
+def test_consent_and_refusal_are_said_in_these_ways(said: Any) -> None:
+    story = consent()
+    ruling, text, choice = said
+    story.rule(only(story).question_id, ruling, text, choice=choice)
+    assert story.replica.state.questions == {}

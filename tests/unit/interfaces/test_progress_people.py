@@ -23,6 +23,18 @@ EVENTS: list[tuple[dict[str, Any], list[str]]] = [
         {**ASKED, "question": "Q-001", "kind": "question", "node": None, "state": None},
         ["asked Q-001: Is it good? (perdure answer Q-001 TEXT)"],
     ),
+    (
+        {**ASKED, "question": "up-1-G-b", "kind": "question", "consent": True},
+        ["asked up-1-G-b about a: Is it good? (perdure approve up-1-G-b)"],
+    ),
+    (
+        {"event": "blocked", "node": "a", "state": "BLOCKED", "questions": ["inv-1#Q-1"]},
+        ["blocked a: waits for the answer to inv-1#Q-1"],
+    ),
+    (
+        {"event": "late", "slot": "inv-1", "units": 1},
+        ["late output of inv-1: 1 unit landed"],
+    ),
     (ANSWERED, ["answered G-a-review: approve by gatekeeper:eve (J-10)"]),
     (
         {**ANSWERED, "ruling": "reject", "by": "coordinator:x", "by_default": True},
@@ -68,6 +80,7 @@ def test_every_kind_of_question_has_its_command() -> None:
     assert answer_lines("E", "effect")[0].startswith("answer E TEXT --choice done")
     assert answer_lines("J", "judgement") == answer_lines("J", "gate")
     assert answer_lines("Q", "escalation") == ["answer Q TEXT"]
+    assert answer_lines("U", "question", consent=True) == ["approve U", "reject U --reason WHY"]
 
 
 def test_a_node_that_is_asked_about_has_no_bar_unless_it_goes_on() -> None:

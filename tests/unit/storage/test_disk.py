@@ -207,6 +207,19 @@ def test_every_new_directory_is_synced_in_its_parent_top_down(
     assert recorder.calls == []
 
 
+def test_directory_that_need_not_be_durable_becomes_so_with_what_is_made_below_it(
+    disk: RealDisk, workspace: str, recorder: Recorder
+) -> None:
+    disk.make_dirs(workspace)
+    recorder.calls.clear()
+    disk.make_dirs(f"{workspace}/a/b", durable=False)
+    top = os.path.basename(workspace)
+    assert recorder.calls == ["mkdir a", f"fsync {top}", "mkdir b"]
+    recorder.calls.clear()
+    disk.make_dirs(f"{workspace}/a/b/c")
+    assert recorder.calls == ["fsync a", "mkdir c", "fsync b"]
+
+
 def test_name_left_unsynced_by_a_killed_process_is_synced_by_the_next(
     workspace: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

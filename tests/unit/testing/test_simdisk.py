@@ -90,6 +90,16 @@ def test_a_killed_process_does_nothing_after_its_last_step() -> None:
                 call("/w/f")
 
 
+def test_a_directory_that_need_not_be_durable_becomes_so_with_what_is_made_below_it(
+    disk: SimDisk,
+) -> None:
+    disk.make_dirs("/w/a/b", durable=False)
+    assert kinds(disk) == ["mkdir", "sync_dir", "mkdir"]
+    disk.log.clear()
+    disk.make_dirs("/w/a/b/c")
+    assert kinds(disk) == ["sync_dir", "mkdir", "sync_dir"]
+
+
 def test_the_next_process_sees_what_was_written_and_can_still_lose_it(disk: SimDisk) -> None:
     disk.write("/w/f", b"abc")
     after = disk.survive_kill()

@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from perdure.core.package_words import package_words, silence_words
-from perdure.interfaces.cli.output import field, label_chars, plain, respond
+from perdure.interfaces.cli.output import counted, field, label_chars, plain, respond
 from perdure.interfaces.cli.request import Data, Request
 from perdure.interfaces.cli.verb import verb
 
@@ -69,6 +69,7 @@ def _inbox_lines(data: Data, *, after: str | None, before: str | None) -> list[s
     if before is None:
         lines += _questions(data)
     if after is None and before is None:
+        lines += _with_people(data["with_people"])
         lines += _not_on_record(data)
     if after is None:
         lines += _instructions(data)
@@ -88,16 +89,12 @@ def _questions(data: Data) -> list[str]:
         return ["no question is open"]
     late = f", {len(data['overdue'])} overdue" if data["overdue"] else ""
     some = f" ({shown} of them here)" if shown < total else ""
-    lines = [f"{_count(total, 'open question')}{late}{some}"]
+    lines = [f"{counted(total, 'open question')}{late}{some}"]
     for entry in data["questions"]:
         lines += _question(entry)
     if data["next"]:
         lines += ["", f"more questions: perdure inbox --after {data['next']}"]
     return lines
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _question(entry: Data) -> list[str]:
@@ -126,6 +123,16 @@ def _question(entry: Data) -> list[str]:
 _RULINGS: Final = ("approve", "revise", "reject")
 
 
+def _with_people(waiting: Sequence[Data]) -> list[str]:
+    """Work and verdicts that people have in hand, each with the command that ends it."""
+    if not waiting:
+        return []
+    lines = ["", f"{counted(len(waiting), 'node')} with people"]
+    for item in waiting[:nodes_max]:
+        lines += field(plain(item["node"], label_chars), item["why"]) + field("", item["then"])
+    return lines + _more(len(waiting) - nodes_max)
+
+
 # Instructions
 
 
@@ -139,7 +146,7 @@ def _not_on_record(data: Data) -> list[str]:
         lines += field("then", f"perdure reply LETTER --resume-token {entry['token']}", None)
     accepted = data["accepted"]
     if accepted:
-        lines += ["", f"{_count(len(accepted), 'message')} accepted, not taken in yet"]
+        lines += ["", f"{counted(len(accepted), 'message')} accepted, not taken in yet"]
         for entry in accepted[:nodes_max]:
             said = f": {entry['text']}" if entry["text"] else ""
             lines += field(plain(entry["command"], label_chars), f"{entry['id']}{said}")
@@ -162,7 +169,7 @@ def _instructions(data: Data) -> list[str]:
         return []
     waiting = f", {len(data['pending'])} not acted on yet" if data["pending"] else ""
     some = f" ({shown} of them here)" if shown < total else ""
-    lines = ["", f"{_count(total, 'instruction')}{waiting}{some}"]
+    lines = ["", f"{counted(total, 'instruction')}{waiting}{some}"]
     for entry in data["steering"]:
         lines += _stages(entry)
     if data["earlier"]:

@@ -5,7 +5,7 @@ Job: call, render, exit by what was found. Invariants: they change nothing.
 
 import click
 
-from perdure.interfaces.cli.output import field, fields, plain, respond
+from perdure.interfaces.cli.output import field, fields, plain, respond, some
 from perdure.interfaces.cli.request import Data, Request
 from perdure.interfaces.cli.verb import verb
 
@@ -54,8 +54,9 @@ def _notices(notices: list[Data]) -> list[str]:
 def doctor_command(request: Request) -> int:
     """Say what is wrong with the workspace and how to put it right.
 
-    All that `verify` checks, and the lease, the drop box and work whose owner has gone silent.
-    Changes nothing. Exits 0 when nothing is wrong, else 1, or 6 when the journal is damaged.
+    All that `verify` checks, and the lease, the drop box, work whose owner has gone silent and
+    processes that a dead run has left; and what commands are held to. Changes nothing. Exits 0
+    when nothing is wrong, else 1, or 6 when the journal is damaged.
 
     \b
     Example:
@@ -69,6 +70,20 @@ def doctor_command(request: Request) -> int:
     holder = data["lease"]["holder"]
     owner = f"{holder['holder']}, pid {holder['pid']} on {holder['host']}" if holder else "nobody"
     lines += field("lease", f"{data['lease']['standing']}, {owner}")
+    lines += _enforcement(data["enforcement"])
     lines += _notices(data["notices"])
     respond(request, data, [*lines, *field("workspace", data["workspace"], None)])
     return 0 if data["ok"] else int(data["exit_code"]) or 1
+
+
+def _enforcement(data: Data | None) -> list[str]:
+    """What commands are held to, and what of them is not."""
+    if data is None:
+        return []
+    kernel = data["kernel"]
+    lines = field("writes", kernel["writes"]) + field("network", kernel["network"])
+    held = [c for c in data["contracts"] if c["executor"] == "process"]
+    loose = [c["invocation"] for c in held if c["writes"] == "policy only"]
+    lines += field("not held", some(loose))
+    opened = some(data["open"])
+    return lines + field("note", f"the journal is not protected from {opened}" if opened else "")

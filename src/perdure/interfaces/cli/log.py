@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from perdure.core.failure_text import as_seen
 from perdure.interfaces.cli.output import plain, respond, write_json, write_line
 from perdure.interfaces.cli.request import Data, Request
 from perdure.interfaces.cli.verb import verb
@@ -76,8 +77,8 @@ def _said(kind: str, payload: Mapping[str, Any]) -> str:
         edge = f" ({payload['edge']})" if payload.get("edge") else ""
         why = payload.get("diagnosis") or payload.get("signature") or payload.get("reason") or ""
         detail = payload.get("detail")  # the end of what a failed command printed
-        last = detail.strip().splitlines()[-1:] if isinstance(detail, str) else []
-        tail = "".join(f": {text}" for text in (why, *last) if text)
+        seen = as_seen(str(why), detail if isinstance(detail, str) else "")
+        tail = f": {seen}" if seen else ""
         return f"{payload.get('from')} -> {payload.get('to')}{edge}{tail}"
     if kind == "AMENDMENT":
         return _amendment(payload)
@@ -118,6 +119,8 @@ _SETTLES: Final[Mapping[str, tuple[str, ...]]] = {
     "answer": ("question_id", "ruling", "choice", "answer"),
     "void": ("gate", "rationale"),
     "classify": ("steering", "reading"),
+    "mode": ("mode", "rationale"),
+    "slot": ("node", "units", "executor"),
     "policy": ("name", "value", "rationale"),
     "revoke_authority": ("name", "rationale"),
 }

@@ -126,6 +126,11 @@ def fields(label: str, values: Sequence[str]) -> list[str]:
     ]
 
 
+def counted(number: int, noun: str) -> str:
+    """So many of them, as in ``1 unit`` and ``3 units``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def some(names: Sequence[str], most: int = 5, total: int | None = None) -> str:
     """The first few names, and how many more there are."""
     left = (len(names) if total is None else total) - min(len(names), most)

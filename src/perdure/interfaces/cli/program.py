@@ -31,7 +31,7 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
     },
     "Graph": {
         "add": "graph", "amend": "replan", "split": "replan", "quarantine": "replan",
-        "cancel": "graph", "goal": "goal", "policy": "goal",
+        "cancel": "graph", "goal": "goal", "policy": "goal", "dispatch": "dispatch",
     },
     "Work": {
         "start": "work", "beat": "work", "artifact": "work", "submit": "work", "check": "work",
@@ -39,18 +39,22 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
     },
     "People": {
         "inbox": "inbox", "ask": "ruling", "answer": "ruling", "approve": "ruling",
-        "revise": "ruling", "reject": "ruling", "note": "people", "decide": "people",
+        "revise": "ruling", "reject": "ruling", "judge": "audits", "note": "people",
+        "decide": "people",
         "steer": "steering",
     },
     "Supervision": {
         "monitor": "monitor", "observe": "supervise", "block": "supervise", "reply": "supervise",
     },
-    "Run": {"run": "run", "map": "map", "job": "job"},
+    "Run": {"run": "run", "map": "map", "job": "job", "sop": "sop"},
     "Integrity": {
         "verify": "integrity", "doctor": "integrity", "selftest": "selftest", "explain": "explain",
     },
 }  # fmt: skip
 """Every command, by its section in the help, with the module it is in."""
+
+_HIDDEN: Final = {"instance": "instance"}
+"""Commands that runs give themselves."""
 
 _MODULES: Final = {name: module for group in GROUPS.values() for name, module in group.items()}
 
@@ -88,7 +92,7 @@ class Program(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of this name, from its module."""
-        module = _MODULES.get(cmd_name)
+        module = _MODULES.get(cmd_name) or _HIDDEN.get(cmd_name)
         if module is None:
             return None
         command: click.Command = getattr(
@@ -100,7 +104,7 @@ class Program(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the first word names, or a refusal that suggests one."""
-        if args and args[0] not in _MODULES and not args[0].startswith("-"):
+        if args and args[0] not in {*_MODULES, *_HIDDEN} and not args[0].startswith("-"):
             raise UsageError(
                 f"there is no command {args[0]!r}.",
                 code="unknown_command",

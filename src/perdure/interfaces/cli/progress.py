@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from perdure.core.dispatching import MODE_WORDS
 from perdure.interfaces.cli.bars import Bars
-from perdure.interfaces.cli.output import plain, some, write_json, write_line
+from perdure.interfaces.cli.output import counted, plain, some, write_json, write_line
 from perdure.interfaces.cli.request import Data
 
 
@@ -150,6 +151,11 @@ def _started(event: Data) -> list[str]:
     return [f"started {plain(event['node'])} (attempt {event['attempt']})"]
 
 
+def _handed_over(event: Data) -> list[str]:
+    then = f"perdure --actor {event['to']} submit {event['node']}"
+    return [plain(f"handed {event['node']} to {event['to']}; when it is done: {then}", 400)]
+
+
 def _units(event: Data) -> list[str]:
     failed = f", {event['failed']} failed" if event["failed"] else ""
     return [f"units {plain(event['node'])}  {event['done']}/{event['total']}{failed}"]
@@ -160,7 +166,18 @@ def _done(event: Data) -> list[str]:
 
 
 def _failed(event: Data) -> list[str]:
-    return [plain(f"failed {event['node']}: {event['why']} ({event['state']})", 400)]
+    said = f": {event['said']}" if event.get("said") else ""
+    wait_s = event.get("retry_after_s")
+    wait = f"; not tried again for {wait_s:g} s" if wait_s else ""
+    log = f", see {event['log']}" if event.get("log") else ""
+    return [
+        plain(f"failed {event['node']}: {event['why']}{said}{wait} ({event['state']}){log}", 600)
+    ]
+
+
+def _blocked(event: Data) -> list[str]:
+    asked = some(event.get("questions") or ())
+    return [plain(f"blocked {event['node']}: waits for the answer to {asked}", 400)]
 
 
 def _orphans(event: Data) -> list[str]:
@@ -175,15 +192,84 @@ def _orphans(event: Data) -> list[str]:
 
 def _leftovers(event: Data) -> list[str]:
     names = [f"{name} ({pid})" for pid, name in event["processes"]]
-    return [plain(f"stopped what {event['node'] or 'a command'} left running: {some(names)}")]
+    whose = event.get("slot") or event.get("node") or "a command"
+    lines = [plain(f"stopped what {whose} left running: {some(names)}")] if names else []
+    if event.get("left"):
+        left = [f"{name} ({pid})" for pid, name in event["left"]]
+        lines.append(plain(f"could not stop what {whose} left running: {some(left)}"))
+    return lines
 
 
 def _notice(event: Data) -> list[str]:
-    return [plain(f"notice {event['node']}: {event['why']}", 400)]
+    return [plain(f"notice {event.get('node') or ''}: {event['why']}".replace(" :", ":"), 400)]
+
+
+def _refused(event: Data) -> list[str]:
+    why = " ".join(str(event["why"]).split())
+    return [plain(f"refused {event['node']}: {why}", 400)]
 
 
 def _probe_failed(event: Data) -> list[str]:
-    return [plain(f"waiting to retry {event['node']}: {event['why']}")]
+    what = f"retry {event['node']}" if event["node"] else "dispatch again"
+    return [plain(f"waiting to {what}: {event['why']}")]
+
+
+def _mode(event: Data) -> list[str]:
+    how = "a small batch behind a probe" if event["probing"] else MODE_WORDS[event["mode"]]
+    why = f", for {event['cause']}" if event.get("cause") else ""
+    rate = f"first deaths {event['first_death_rate']:.0%}"
+    return [plain(f"dispatch {event['before']} -> {event['mode']}: {how}{why} ({rate})")]
+
+
+def _dispatch_halted(event: Data) -> list[str]:
+    why = event["cause"] or "trouble in the surroundings"
+    wait_s = event["wait_s"]
+    until = "until a person acts" if wait_s is None else f"for {wait_s:g} s, then a probe"
+    advice = f". {event['advice']}" if event.get("advice") else ""
+    return [plain(f"dispatch is halted, for {why}: waiting {until}{advice}", 400)]
+
+
+def _suspected(event: Data) -> list[str]:
+    said = f"suspected dead: {event['invocation']} of {event['node']}, silent for"
+    return [plain(f"{said} {event['silent_s']:.0f} s ({event['policy']}); nothing is ended", 400)]
+
+
+def _slot_died(event: Data) -> list[str]:
+    said = f"{counted(event['landed'], 'unit')} landed, {event['left']} left"
+    return [plain(f"worker {event['slot']} {event['end']}: {event['why']} ({said})", 400)]
+
+
+def _late(event: Data) -> list[str]:
+    return [plain(f"late output of {event['slot']}: {counted(event['units'], 'unit')} landed")]
+
+
+def _shards_adopted(event: Data) -> list[str]:
+    whose = f"{counted(event['slots'], 'former worker')} of {event['node']}"
+    said = f"of {whose} {counted(event['units'], 'unit')} landed"
+    return [plain(said)] if event["slots"] or event["units"] else []
+
+
+def _audit_started(event: Data) -> list[str]:
+    return [plain(f"audit of {event['node']} started")]
+
+
+def _audited(event: Data) -> list[str]:
+    verdict = "passed" if event["passed"] and event["integrity"] == "clean" else "not passed"
+    how = f"{event['integrity']}; {', '.join(event['independence']) or 'not independent'}"
+    why = f": {event['why']}" if event["why"] else ""
+    return [plain(f"audit of {event['node']} {verdict} ({how}){why}", 400)]
+
+
+def _audit_asked(event: Data) -> list[str]:
+    return [plain(f"audit of {event['node']} waits: perdure judge {event['node']} --verdict FILE")]
+
+
+def _phase(event: Data) -> list[str]:
+    return [plain(f"phase {event['state']}")]
+
+
+def _reported(event: Data) -> list[str]:
+    return [plain(f"result {event['state']}")]
 
 
 def _stopping(event: Data) -> list[str]:
@@ -191,8 +277,13 @@ def _stopping(event: Data) -> list[str]:
     return [f"stopping {how} (signal {event['signal']})"]
 
 
-def answer_lines(question: str, kind: str) -> list[str]:
-    """The commands, without their program, by which somebody settles a question of this kind."""
+def answer_lines(question: str, kind: str, *, consent: bool = False) -> list[str]:
+    """The commands, without their program, by which somebody settles a question of this kind.
+
+    ``consent``: it is approved or rejected like a gate, and cannot be revised.
+    """
+    if consent:
+        return [f"approve {question}", f"reject {question} --reason WHY"]
     if kind in ("gate", "judgement"):
         return [f"approve {question}   (or revise, or reject)"]
     if kind == "effect":
@@ -200,16 +291,16 @@ def answer_lines(question: str, kind: str) -> list[str]:
     return [f"answer {question} TEXT"]
 
 
-def _in_short(question: str, kind: str) -> str:
+def _in_short(question: str, kind: str, *, consent: bool = False) -> str:
     """The command to begin with; where the answer is one of two, it must not suggest one."""
     if kind == "effect":
         return f"show {question}"
-    return answer_lines(question, kind)[0].partition("   ")[0]
+    return answer_lines(question, kind, consent=consent)[0].partition("   ")[0]
 
 
 def _asked(event: Data) -> list[str]:
     about = f" about {event['node']}" if event["node"] else ""
-    how = _in_short(event["question"], event["kind"])
+    how = _in_short(event["question"], event["kind"], consent=event.get("consent", False))
     text = plain(event["text"], 300)
     return [plain(f"asked {event['question']}{about}: {text} (perdure {how})", 400)]
 
@@ -234,7 +325,8 @@ def _goal_changed(event: Data) -> list[str]:
 
 
 def _waiting(event: Data) -> list[str]:
-    how = [_in_short(name, kind) for name, kind in event["kinds"].items()]
+    consents = event.get("consents", ())
+    how = [_in_short(n, kind, consent=n in consents) for n, kind in event["kinds"].items()]
     return [plain(f"waiting for a person: {some([f'perdure {line}' for line in how])}", 400)]
 
 
@@ -243,16 +335,30 @@ def _overdue(event: Data) -> list[str]:
 
 
 _LINES: Final[Mapping[str, Callable[[Data], list[str]]]] = {
+    "handed_over": _handed_over,
     "opened": _opened,
     "graph": _graph,
     "started": _started,
     "units": _units,
     "done": _done,
     "failed": _failed,
+    "blocked": _blocked,
     "orphans_stopped": _orphans,
     "leftovers": _leftovers,
     "notice": _notice,
+    "refused": _refused,
     "probe_failed": _probe_failed,
+    "mode": _mode,
+    "dispatch_halted": _dispatch_halted,
+    "suspected": _suspected,
+    "slot_died": _slot_died,
+    "late": _late,
+    "shards_adopted": _shards_adopted,
+    "audit_started": _audit_started,
+    "audited": _audited,
+    "audit_asked": _audit_asked,
+    "phase": _phase,
+    "reported": _reported,
     "stopping": _stopping,
     "asked": _asked,
     "answered": _answered,

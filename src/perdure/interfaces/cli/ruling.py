@@ -5,6 +5,7 @@ gatekeeper unless an actor is named; exit code 0 of an approval means that nothi
 what was approved.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import click
@@ -78,7 +79,7 @@ def ask_command(
         "id": question_id,
     }
     data = request.call("ask", args)
-    acknowledge(request, data, _asked_lines(data))
+    acknowledge(request, data, _asked_lines(data, options))
 
 
 def _seconds(given: str | None) -> float | None:
@@ -94,13 +95,14 @@ def _seconds(given: str | None) -> float | None:
     return seconds
 
 
-def _asked_lines(data: Data) -> list[str]:
+def _asked_lines(data: Data, options: Sequence[str]) -> list[str]:
     if not data.get("question"):
         return []
     lines = [f"asked {data['question']}"]
     if data.get("node"):
         lines += field("waits", f"{data['node']} ({data['state']})")
-    return lines + field("then", f"perdure answer {data['question']} TEXT")
+    choice = " --choice OPTION" if options else ""
+    return lines + field("then", f"perdure answer {data['question']} TEXT{choice}")
 
 
 @verb("answer", writes=True)

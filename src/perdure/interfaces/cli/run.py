@@ -53,7 +53,7 @@ def run_command(request: Request, file: str, jobs: int | None, wait: bool) -> in
         finally:
             show.close()
     if not show.broken:
-        respond(request, data, _summary(request, data))
+        respond(request, data, summary_lines(request, data))
     code: int = data["exit_code"]
     return code
 
@@ -67,11 +67,14 @@ _OUTCOMES = {
 }
 
 
-def _summary(request: Request, data: Data) -> list[str]:
+def summary_lines(request: Request, data: Data) -> list[str]:
+    """How a run went, and what can be done now."""
     counts = ", ".join(f"{count} {state}" for state, count in data["counts"].items())
     lines = [f"{_OUTCOMES.get(data['outcome'], data['outcome'])}: {counts or 'no nodes'}"]
     lines += fields("questions", asked(data["questions"]))
     lines += field("waiting", some(data["waiting"]))
+    if data.get("halted"):
+        lines += field("halted", f"{data['halted']}; run again once that is over")
     lines += field("failed", some(data["failed"]))
     lines += field("damaged", some(data["damaged"]))
     lines += field("workspace", data["workspace"], None)
@@ -90,7 +93,11 @@ def _commands(request: Request, data: Data) -> list[str]:
         first, *more = data["questions"]
         also = f"; {len(more)} more wait" if len(more) else ""
         commands.append(f"{perdure} show {first}   (what it is about{also})")
-        commands += [f"{perdure} {line}" for line in answer_lines(first, data["kinds"][first])]
+        consent = first in data.get("consents", ())
+        answers = answer_lines(first, data["kinds"][first], consent=consent)
+        commands += [f"{perdure} {line}" for line in answers]
+    for item in data["with_people"]:
+        commands.append(f"{item['then'].replace('perdure', perdure, 1)}   ({item['why']})")
     if data["by_hand"]:
         commands.append(f"{perdure} next   (work for a person or an agent)")
     if data["damaged"]:

@@ -3,11 +3,16 @@
 Job: parse, call the service, render. Invariants: the reading ones write nothing, ever.
 """
 
+from typing import Final
+
 import click
 
+from perdure.core.late import LateModule
+from perdure.interfaces.cli.dispatch import measured, mode_words
 from perdure.interfaces.cli.output import (
     acknowledge,
     asked,
+    counted,
     field,
     fields,
     plain,
@@ -19,6 +24,9 @@ from perdure.interfaces.cli.output import (
 from perdure.interfaces.cli.request import Data, Request
 from perdure.interfaces.cli.verb import verb
 from perdure.service.tasks import init_task
+
+# Most tasks have no instances.
+_instances: Final = LateModule("perdure.interfaces.cli.instance_lines")
 
 ways_max = 8
 """Commands that a list of what is stuck suggests: one for each of them."""
@@ -76,17 +84,44 @@ def _status_lines(data: Data) -> list[str]:
     lines += field("goal", data["goal"])
     lines += field("nodes", ", ".join(f"{count} {state}" for state, count in counts.items()))
     lines += fields("at work", [_working(item) for item in data["running"]])
+    lines += _dispatch_lines(data)
+    if "instance" in data or "instances" in data:
+        lines += _instances.instance_lines(data)
     lines += field("may start", some(data["frontier"]))
     lines += _stuck_lines(data)
     lines += _asked_lines(data)
+    lines += _with_people_lines(data)
     lines += _unread_lines(data["unread"])
     broken = [f"{name} {text}" for name, text in data["integrity"].items()]
     well = f"{data['artifacts']} registered, all as registered" if data["artifacts"] else ""
     lines += fields("files", broken) or field("files", well)
     owner = data["coordinator"]
     lines += field("run by", f"{owner['holder']}, pid {owner['pid']}" if owner else "nobody now")
+    lines += _interrupted_lines(data)
     lines += field("hint", data["next_hint"])
     return lines + field("workspace", data["workspace"], None)
+
+
+def _dispatch_lines(data: Data) -> list[str]:
+    """The workers that are out, the mode where it is not the normal one, and what was used."""
+    out = [f"{item['invocation']} ({_slot(item)})" for item in data["slots"]]
+    left = data["slots_total"] - len(out)
+    lines = fields("workers", out + ([f"and {left} more"] if left > 0 else []))
+    dispatch, used = data["dispatch"], data["usage"] or {}
+    if dispatch["dispatch_mode"] != "A":
+        way_on = ["to go on: perdure dispatch A --reason WHY"] if dispatch["by_hand"] else []
+        standing = f"{mode_words(dispatch)}: {measured(dispatch)}"
+        lines += fields("dispatch", [standing, *way_on])
+    known = [(used[name], unit) for name, unit in _USED if used.get(name) is not None]
+    return lines + field("used", ", ".join(f"{round(value, 4):,} {unit}" for value, unit in known))
+
+
+_USED = (("wall_s", "s"), ("tool_calls", "tool calls"), ("tokens", "tokens"), ("cost_usd", "USD"))
+
+
+def _slot(item: Data) -> str:
+    late = f", suspected dead ({item['suspected']})" if "suspected" in item else ""
+    return f"{counted(item['units'], 'unit')} of {item['node']}{late}"
 
 
 def _asked_lines(data: Data) -> list[str]:
@@ -125,8 +160,23 @@ def _stuck_lines(data: Data) -> list[str]:
     return fields("stuck", stuck) + fields("then", ways[:ways_max])
 
 
+def _with_people_lines(data: Data) -> list[str]:
+    """What people have in hand, each with the command that ends it."""
+    rows = [(f"{item['node']}: {item['why']}", item["then"]) for item in data["with_people"]]
+    return fields("by people", [text for row in rows for text in row])
+
+
+def _interrupted_lines(data: Data) -> list[str]:
+    """The way on from a run that is gone and has left work open."""
+    if not data["interrupted"]:
+        return []
+    return field("then", "interrupted; run the same line again, or perdure resume")
+
+
 def _working(item: Data) -> str:
     text = f"{item['node']} ({item['executor']})"
+    if "suspected" in item:
+        text += f", suspected dead ({item['suspected']})"
     if "units" not in item:
         return text
     units = item["units"]
@@ -184,7 +234,8 @@ def _next_lines(data: Data) -> list[str]:
     if data["node"] is None:
         lines = [f"nothing to start: {data['why']}"]
         lines += field("open", ", ".join(data["open"]))
-        return lines + _stuck_lines(data)
+        lines += _stuck_lines(data) + _with_people_lines(data)
+        return lines + _interrupted_lines(data)
     lines = [f"{data['node']}: {plain(data['title'])}"]
     lines += field("goal", data["goal"], None)
     lines += field("write to", data["scope"])
@@ -214,6 +265,7 @@ def show_command(request: Request, ref: str) -> None:
     Example:
       perdure show N1
       perdure show J-42
+      perdure show inv-20261130202802-1f2e3d4c#N1
     """
     data = request.service().show(ref)
     respond(request, data, record(_legible(data)))
@@ -278,6 +330,11 @@ def _resume_lines(data: Data) -> list[str]:
     lines = [f"task {data['task_id']} at {data['stable_position']}: {_RESUMED[code]}"]
     lines += fields("found", data["found"] or ["nothing to repair"])
     lines += fields("repaired", data["repaired"])
+    lines += fields(
+        "stopped", [f"{name} ({pid}, of {node})" for pid, name, node in data["stopped"]]
+    )
+    left = [f"{name} ({pid}, of {node})" for pid, name, node in data["left_running"]]
+    lines += fields("not stopped", left)
     lines += field("suspect", some(data["suspects"]))
     lines += field("may start", some(data["frontier"]))
     lines += fields("questions", asked(data["questions"]))

@@ -30,6 +30,9 @@ def verdict_lines(data: Data) -> list[str]:
         where = item["params"].get("path") or item["params"].get("run") or ""
         lines.append(f"  failed {item['check']} {plain(where)}".rstrip())
         lines += [f"    {plain(text)}" for text in str(item["detail"]).splitlines()[:10]]
+    pending = any(item["check"] == "audit" for item in checks if item.get("pending"))
+    if not failed and (pending or data.get("audit") == "pending"):
+        lines += fields("waits for", [f"an auditor: perdure judge {data['node']}"])
     return lines + waiting_lines(data)
 
 

@@ -2,8 +2,9 @@
 
 Job: after a coordinator was killed, find what it left running; after a command ended, find what
 the command left running (field case F13). Invariants: a process counts as ours only on proof, and
-there are three: it carries the invocation in its environment, or a pid record names it and its
-start time agrees, or it is in the session or process group of a living process of which that holds.
+there are four: it carries the invocation in its environment, or an invocation and a node of this
+workspace or of an instance below it, or a pid record names it and its start time agrees, or it is
+in the session or process group of a living process of which that holds.
 A signal goes through a :class:`Hold`, which is lost rather than passed on when a pid is reused.
 Never: signals this process or one it descends from, or trusts a pid alone.
 
@@ -24,6 +25,8 @@ from perdure.errors import StorageError
 from perdure.ports import Clock, Disk
 
 INVOCATION_VARIABLE: Final = "PERDURE_INVOCATION"
+NODE_VARIABLE: Final = "PERDURE_NODE"
+WORKSPACE_VARIABLE: Final = "PERDURE_WORKSPACE"
 
 orphan_grace_s: Final = 10.0
 """Between SIGTERM and SIGKILL."""
@@ -66,10 +69,12 @@ def find_orphans(
     *,
     disk: Disk,
     running: Collection[str] = (),
+    workspace: str = "",
 ) -> list[Orphan]:
     """Everything still running that a former coordinator of this workspace started, by pid.
 
-    ``invocations`` maps invocation ids to nodes; the pid records in ``run_dir`` add theirs.
+    ``invocations`` maps invocation ids to nodes; the pid records in ``run_dir`` add theirs, and
+    with ``workspace`` all that works for a node of that or of an instance below it.
     ``running`` names invocations of the caller's own, which are left out. Call it under the lease.
     Reads only; an unreadable record or process is skipped. This process is never among them; one
     that it descends from may be, and is then refused by :func:`stop_orphans`.
@@ -78,7 +83,7 @@ def find_orphans(
     wanted = {r.invocation: r.node for r in records}
     wanted.update((k, node) for k, node in invocations.items() if k not in running)
     leaders = {r.pid: r.invocation for r in records if _is_recorded(r)}
-    return scan_processes(wanted, leaders)
+    return scan_processes(wanted, leaders, workspace=workspace, running=running)
 
 
 def stop_orphans(
@@ -120,15 +125,23 @@ def discard_records(run_dir: str, *, disk: Disk, keep: Collection[str] = ()) -> 
             disk.unlink(os.path.join(run_dir, name), durable=False)
 
 
-def scan_processes(invocations: Mapping[str, str], leaders: Mapping[int, str]) -> list[Orphan]:
+def scan_processes(
+    invocations: Mapping[str, str],
+    leaders: Mapping[int, str],
+    *,
+    workspace: str = "",
+    running: Collection[str] = (),
+) -> list[Orphan]:
     """Living processes that carry one of ``invocations`` or are in the group of one of ``leaders``.
 
     An invocation ``RUN.N`` belongs to the run ``RUN``: who asks for that finds all of them.
     ``leaders`` maps pids that are proven (by a record, or because they are children not yet
-    reaped) to their invocation; the leader itself is included. Zombies count as gone.
+    reaped) to their invocation; the leader itself is included. Zombies count as gone. For
+    ``workspace`` and ``running`` see :func:`find_orphans`.
     """
     import psutil
 
+    workspace = os.path.realpath(workspace) if workspace else ""
     seen = {0, os.getpid()}
     found = []
     for _ in range(scan_rounds_max):
@@ -141,8 +154,11 @@ def scan_processes(invocations: Mapping[str, str], leaders: Mapping[int, str]) -
             try:
                 process = psutil.Process(pid)
                 led_by = _group_of(pid, leaders)
-                invocation = _carried_by(process) if led_by is None else led_by
+                environment = _environment_of(process) if led_by is None else {}
+                invocation = environment.get(INVOCATION_VARIABLE, "") if led_by is None else led_by
                 node = _node_of(invocation, invocations)
+                if node is None and workspace and invocation not in running:
+                    node = _node_below(environment, workspace)
                 if (led_by is not None or node is not None) and not _is_dead(process):
                     found.append(_describe(process, invocation, node or ""))
             except (psutil.Error, OSError):
@@ -316,8 +332,22 @@ def _node_of(invocation: str, invocations: Mapping[str, str]) -> str | None:
     return None
 
 
+def _node_below(environment: Mapping[str, str], workspace: str) -> str | None:
+    """The node of the workspace, or of an instance below it, that a process works for."""
+    node, place = environment.get(NODE_VARIABLE), environment.get(WORKSPACE_VARIABLE)
+    if not (node and place and environment.get(INVOCATION_VARIABLE)):
+        return None
+    place = os.path.realpath(place)
+    return node if place == workspace or place.startswith(f"{workspace}/instances/") else None
+
+
 def _carried_by(process: Any) -> str:
-    """The invocation in its environment, or ""; may raise as psutil does.
+    """The invocation in its environment, or ""; may raise as psutil does."""
+    return _environment_of(process).get(INVOCATION_VARIABLE, "")
+
+
+def _environment_of(process: Any) -> dict[str, str]:
+    """The environment of a process, empty when it has none; may raise as psutil does.
 
     While a process changes into another program its environment reads as empty for a moment, and
     a leftover is often caught just then.
@@ -327,7 +357,7 @@ def _carried_by(process: Any) -> str:
         if environment or not _is_between_programs(process):
             break
         os.sched_yield()
-    return str(environment.get(INVOCATION_VARIABLE, ""))
+    return dict(environment)
 
 
 def _is_between_programs(process: Any) -> bool:
