@@ -5,6 +5,9 @@ boundary; every event is printed as it happens; that nobody reads the output any
 stop the work.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import click
 
 from perdure.interfaces.cli.output import asked, field, fields, is_terminal, respond, some
@@ -36,11 +39,25 @@ def run_command(request: Request, file: str, jobs: int | None, wait: bool) -> in
     Example:
       perdure run task.yaml --jobs 4
     """
+    return drive(request, partial(run_file, file), summary_lines, jobs=jobs, wait=wait)
+
+
+def drive(
+    request: Request,
+    run: Callable[..., Data],
+    lines_of: Callable[[Request, Data], list[str]],
+    *,
+    jobs: int | None,
+    wait: bool,
+) -> int:
+    """Let ``run`` drive a task under signals, show how it goes, and respond; the exit code.
+
+    ``run`` gets where the request means, who asks, ``jobs`` and ``wait``, and what it reports to.
+    """
     show = show_for(request.json, terminal=is_terminal(request))
     with signals_to_the_loop() as on_loop:
         try:
-            data = run_file(
-                file,
+            data = run(
                 directory=request.directory,
                 start_dir=request.start_dir,
                 environ=request.environ,
@@ -53,7 +70,7 @@ def run_command(request: Request, file: str, jobs: int | None, wait: bool) -> in
         finally:
             show.close()
     if not show.broken:
-        respond(request, data, summary_lines(request, data))
+        respond(request, data, lines_of(request, data))
     code: int = data["exit_code"]
     return code
 

@@ -5,6 +5,7 @@ lock; run is a task like any other, and the same line goes on after an interrupt
 """
 
 import json
+from functools import partial
 
 import click
 
@@ -14,16 +15,13 @@ from perdure.interfaces.cli.output import (
     counted,
     field,
     fields,
-    is_terminal,
     plain,
     quoted,
     respond,
     table,
 )
-from perdure.interfaces.cli.progress import show_for
 from perdure.interfaces.cli.request import Data, Request, common_options
-from perdure.interfaces.cli.run import summary_lines
-from perdure.interfaces.cli.signals import signals_to_the_loop
+from perdure.interfaces.cli.run import drive, summary_lines
 from perdure.interfaces.cli.verb import verb
 from perdure.service import sops
 from perdure.service.instances import run_card
@@ -146,29 +144,12 @@ def sop_run_command(
       perdure sop run perdure.batch-extraction documents='docs/*.md' shard=5
     """
     values = _inputs_of(inputs_file) if inputs_file else {}
-    show = show_for(request.json, terminal=is_terminal(request))
-    with signals_to_the_loop() as on_loop:
-        try:
-            data = run_card(
-                card,
-                inputs,
-                version=version,
-                inputs=values,
-                directory=request.directory,
-                start_dir=request.start_dir,
-                environ=request.environ,
-                jobs=jobs,
-                actor=request.actor,
-                emit=show.event,
-                on_loop=on_loop,
-                wait=wait,
-            )
-        finally:
-            show.close()
-    if not show.broken:
-        respond(request, data, [*summary_lines(request, data), *_result_lines(data)])
-    code: int = data["exit_code"]
-    return code
+    run = partial(run_card, card, inputs, version=version, inputs=values)
+    return drive(request, run, _run_lines, jobs=jobs, wait=wait)
+
+
+def _run_lines(request: Request, data: Data) -> list[str]:
+    return [*summary_lines(request, data), *_result_lines(data)]
 
 
 for _command in (sop_list_command, sop_show_command, sop_check_command, sop_run_command):
