@@ -165,12 +165,9 @@ def _check_close(slot: Slot, command: d.CloseSlot) -> None:
 def decide_suspect(replica: Replica, command: d.Suspect, context: c.Context) -> c.Decision:
     """A NOTE that a worker may be dead, with observation and policy; once, and it ends nothing."""
     state = replica.state
-    held: Slot | ActiveContract | None
-    held, kind = state.slots.get(command.invocation_id), "slot"
-    if held is None:
-        held, kind = state.contracts.get(command.invocation_id), "contract"
-    if held is None:
-        held, kind = _open_slot(state, command.invocation_id), "slot"
+    contract: ActiveContract | None = state.contracts.get(command.invocation_id)
+    held = contract if contract is not None else _open_slot(state, command.invocation_id)
+    kind = "contract" if contract is not None else "slot"
     if held.suspected:
         return c.Decision(answer=held.suspected)
     check_text(command.policy, "policy")
