@@ -9,8 +9,8 @@ import random
 
 from tests.crash.checks import check_evidence, check_recovery, replayed, whole_commits
 from tests.crash.sim_machine import SimMachine
-from tests.crash.tally import Tally, chance_for
-from tests.crash.test_power_loss import QUICK, killed_runs, last_step, states_of, told, whole_run
+from tests.crash.tally import Tally
+from tests.crash.test_power_loss import after_each_kill, after_each_power_cut, whole_run
 from tests.crash.workloads import AnyMachine
 
 from perdure.control.endings import Claim, Endings
@@ -50,18 +50,12 @@ def check(machine: SimMachine, journal: bytes, tally: Tally) -> None:
 
 def test_each_file_is_there_whenever_the_process_is_killed(tally: Tally) -> None:
     journal, _ = whole_run(claimed_together)
-    for killed in killed_runs(claimed_together):
-        with told("killed after", last_step(killed)):
-            check(killed.end(), journal, tally)
+    after_each_kill(claimed_together, lambda machine: check(machine, journal, tally))
 
 
 def test_each_file_is_there_whenever_the_power_is_lost(tally: Tally) -> None:
     journal, _ = whole_run(claimed_together)
-    chance = chance_for("claimed together")
-    for killed in killed_runs(claimed_together):
-        for _, left in states_of(killed.disk, QUICK, chance):
-            with told("cut after", last_step(killed), left.story()):
-                check(killed.next(left, power_cut=True), journal, tally)
+    after_each_power_cut(claimed_together, lambda machine: check(machine, journal, tally))
 
 
 def test_a_sync_that_fails_once_is_made_good_for_by_the_claims_one_by_one() -> None:

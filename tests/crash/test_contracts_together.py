@@ -6,8 +6,8 @@ contract of every attempt on record is there with the bytes that the journal nam
 
 from tests.crash.checks import check_evidence, check_recovery, replayed, whole_commits
 from tests.crash.sim_machine import SimMachine
-from tests.crash.tally import Tally, chance_for
-from tests.crash.test_power_loss import QUICK, killed_runs, last_step, states_of, told, whole_run
+from tests.crash.tally import Tally
+from tests.crash.test_power_loss import after_each_kill, after_each_power_cut, whole_run
 from tests.crash.workloads import AnyMachine
 
 NODES = ("N1", "N2", "N3")
@@ -42,15 +42,9 @@ def check(machine: SimMachine, journal: bytes, tally: Tally) -> None:
 
 def test_each_contract_is_there_whenever_the_process_is_killed(tally: Tally) -> None:
     journal, _ = whole_run(started_together)
-    for killed in killed_runs(started_together):
-        with told("killed after", last_step(killed)):
-            check(killed.end(), journal, tally)
+    after_each_kill(started_together, lambda machine: check(machine, journal, tally))
 
 
 def test_each_contract_is_there_whenever_the_power_is_lost(tally: Tally) -> None:
     journal, _ = whole_run(started_together)
-    chance = chance_for("started together")
-    for killed in killed_runs(started_together):
-        for _, left in states_of(killed.disk, QUICK, chance):
-            with told("cut after", last_step(killed), left.story()):
-                check(killed.next(left, power_cut=True), journal, tally)
+    after_each_power_cut(started_together, lambda machine: check(machine, journal, tally))

@@ -124,6 +124,22 @@ def told(*story: object) -> Iterator[None]:
         raise
 
 
+def after_each_kill(workload: Workload, check: Callable[[SimMachine], object]) -> None:
+    """Check what is left wherever the process is killed."""
+    for killed in killed_runs(workload):
+        with told("killed after", last_step(killed)):
+            check(killed.end())
+
+
+def after_each_power_cut(workload: Workload, check: Callable[[SimMachine], object]) -> None:
+    """Check some of what may be left wherever the power is cut."""
+    chance = chance_for(workload.__name__)
+    for killed in killed_runs(workload):
+        for _, left in states_of(killed.disk, QUICK, chance):
+            with told("cut after", last_step(killed), left.story()):
+                check(killed.next(left, power_cut=True))
+
+
 class Trial:
     """One test's chance, thoroughness and count, and the checks of one state after the other."""
 
