@@ -127,7 +127,15 @@ class Survey:
             child.wait()
 
 
-def claims(kills: list[Kill], end: History, run_code: int, verify_code: int) -> list[Claim]:
+class Codes(NamedTuple):
+    """What the commands after the last kill ended with."""
+
+    run: int
+    verify: int
+    audit: int
+
+
+def claims(kills: list[Kill], end: History, codes: Codes) -> list[Claim]:
     """What was promised, and whether the journal bears it out."""
     done, again = end.done(), end.started_when_done()
     lines = " + ".join(str(kill.history.lines) for kill in kills)
@@ -137,12 +145,13 @@ def claims(kills: list[Kill], end: History, run_code: int, verify_code: int) -> 
     unfinished = sorted({node for nodes in cut for node in nodes} - set(done))
     return [
         Claim(landed >= 2, f"SIGKILL landed {landed} times while nodes were at work"),
-        Claim(run_code == 0, f"the run after the last kill finished the task (exit {run_code})"),
+        Claim(codes.run == 0, f"the run after the last kill finished the task (exit {codes.run})"),
         Claim(sorted(done) == sorted(NODES), f"each of {len(NODES)} nodes DONE exactly once (N06)"),
         Claim(not again, f"nodes started again after they were DONE: {', '.join(again) or 'none'}"),
         Claim(not unfinished, f"nodes cut short and never done: {', '.join(unfinished) or 'none'}"),
         Claim(kept, f"the journal begins with what it said at each kill ({lines} lines)"),
-        Claim(verify_code == 0, f"perdure verify: journal and files agree (exit {verify_code})"),
+        Claim(codes.verify == 0, f"perdure verify: journal and files agree (exit {codes.verify})"),
+        Claim(codes.audit == 0, f"perdure audit: no item failed (exit {codes.audit})"),
     ]
 
 
@@ -181,6 +190,7 @@ def run_demo(survey: Survey, seed: int, kills_wanted: int) -> bool:
         print(f"run {place}: SIGKILL after {kill.after_s:.1f} s, {seen}", flush=True)
     run_code = survey.finish("run")
     verify_code = survey.finish("verify")
+    audit_code = survey.finish("audit")
     end = History.of(survey.journal)
     starts = end.starts()
     print(f"run {len(kills) + 1}: ended with exit code {run_code}, {end.lines} lines\n")
@@ -188,7 +198,7 @@ def run_demo(survey: Survey, seed: int, kills_wanted: int) -> bool:
     often = [f"{node} {starts.count(node)}" for node in NODES if starts.count(node) != 1]
     print(f"{len(starts)} starts for {len(NODES)} nodes, not once: {', '.join(often) or 'none'}")
     print(f"{time.monotonic() - begun:.1f} s in all\n")
-    verdicts = claims(kills, end, run_code, verify_code)
+    verdicts = claims(kills, end, Codes(run_code, verify_code, audit_code))
     for claim in verdicts:
         print(f"{'held  ' if claim.held else 'BROKEN'}  {claim.text}")
     return all(claim.held for claim in verdicts)

@@ -26,6 +26,8 @@ class FileStat(msgspec.Struct, frozen=True):
     mtime_ns: int
     inode: int
     kind: Literal["file", "dir", "link", "other"]
+    executable: bool = False
+    """Whether its owner may run it."""
 
 
 class AppendFile(Protocol):
@@ -93,6 +95,25 @@ class Disk(Protocol):
         With ``durable`` bytes and name are on the medium on return. A failure leaves the old
         file and no temporary one. A crash may leave one beside it (:func:`is_temp_name`), which
         nobody reads.
+        """
+
+    def create_file(self, path: str) -> None:
+        """A new empty file, to be appended to; StorageError where the name is taken. Not durable.
+
+        For what is too large to be held in memory, under a name that nobody reads yet.
+        """
+
+    def restore_facts(self, path: str, *, mtime_ns: int, executable: bool) -> None:
+        """Give a file the time and the right to be run that it had elsewhere. Not durable."""
+
+    def make_read_only(self, path: str) -> None:
+        """Take the right to write to a file or a directory from everybody. Not durable: whoever
+        needs it asks again."""
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory with all that is below it; links are removed, not followed.
+
+        A missing one is fine. Not durable, and a crash leaves a part: only for what nobody reads.
         """
 
     def rename(self, source: str, target: str) -> None:

@@ -21,6 +21,7 @@ import commits
 import crash_states
 import dispatch
 import jobs
+import ledgers
 import opening
 import processes
 import queries
@@ -194,6 +195,9 @@ def _task_sections(plan: Plan, directory: Path, made: Callable[[], Workspaces]) 
             lambda: iter(
                 [opening.memory_figure(made().short, made().long, plan.events, rounds=slow)]
             ),
+        ),
+        "Batch nodes: times a bare typed decode of ledger and log (less is better)": (
+            lambda: ledgers.recovery_figures(directory, plan.shard_units, rounds=slow),
         ),
         "Replay: times a bare typed decode and a hash of the file (less is better)": (
             lambda: opening.replay_figures(made().long, rounds=slow),

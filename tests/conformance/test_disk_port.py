@@ -513,3 +513,45 @@ def test_both_disks_do_the_same_in_the_same_steps(
         }
         # A temporary file stays where its own removal failed; its name holds the real pid.
         assert without_temps(left) == without_temps(real_tree(workspace)), story
+
+
+# ---------------------------------------------------------------------------- trees in the making
+
+
+def test_a_new_file_is_empty_and_never_takes_a_name_from_another(disk: Disk, log: str) -> None:
+    path = f"{log}.new"
+    disk.create_file(path)
+    disk.open_append(path).append(b"x")
+    assert disk.read(path) == b"x"
+    for taken in (path, log):
+        with pytest.raises(StorageError, match="EEXIST"):
+            disk.create_file(taken)
+
+
+def test_a_file_gets_back_the_time_it_had(disk: Disk, log: str) -> None:
+    disk.restore_facts(log, mtime_ns=1_700_000_000_123_456_789, executable=False)
+    seen = disk.stat(log)
+    assert seen is not None
+    assert (seen.mtime_ns, seen.executable) == (1_700_000_000_123_456_789, False)
+    assert disk.read(log) == b"one\n"
+
+
+def test_a_file_gets_back_the_right_to_be_run(workspace: str) -> None:
+    disk, path = RealDisk(), f"{workspace}/tool"
+    disk.create_file(path)
+    disk.restore_facts(path, mtime_ns=5, executable=True)
+    seen = disk.stat(path)
+    assert seen is not None
+    assert (seen.executable, seen.mtime_ns) == (True, 5)
+
+
+def test_a_tree_is_removed_and_what_its_links_lead_to_is_not(subject: Subject, log: str) -> None:
+    disk, tree = subject.disk, f"{subject.root}/tree"
+    disk.make_dirs(f"{tree}/a/b")
+    disk.replace(f"{tree}/a/b/file", b"x", durable=False)
+    subject.link(log, f"{tree}/a/link")
+    subject.link(subject.root, f"{tree}/a/up")
+    disk.remove_tree(tree)
+    disk.remove_tree(tree)
+    assert disk.stat(tree) is None
+    assert disk.read(log) == b"one\n"

@@ -8,8 +8,10 @@ from tests.conformance.host import Host
 from tests.unit.core.story import Story
 
 from perdure import HaltError, HaltRuntime, RefusedError, UsageError
+from perdure.core import closing_commands as k
 from perdure.core import commands as c
 from perdure.core import dispatch_commands as d
+from perdure.core import observed_commands as o
 from perdure.core.authority import check_authority, check_ruling, holders, owns
 from perdure.core.model import Budget, Executor, Integrity, Spec, State
 from perdure.core.people import Gate, Question
@@ -51,9 +53,9 @@ MATRIX: list[tuple[c.Command, frozenset[str]]] = [
     (c.LogSteering("", "text"), TASK),
     (c.AmendGoal("text", "why"), frozenset({"sponsor"})),
     (c.ChangePolicy("retry_budget", 3, "why"), TASK),
-    (c.Observe("STEP_PROGRESS", "node", "N1"), WORK | {"recorder", "sponsor"}),
-    (c.ConfirmBlock("N1", "why", ("x",), "wait"), WORK),
-    (c.RecordReply("A", "N1"), WORK),
+    (o.Observe("STEP_PROGRESS", "node", "N1"), WORK | {"recorder", "sponsor"}),
+    (o.ConfirmBlock("N1", "why", ("x",), "wait"), WORK),
+    (o.RecordReply("A", "N1"), WORK),
     (c.MoveTask("SUSPENDED"), TASK),
     (c.AppendRaw("STEP_PROGRESS", "node", "N1", {}), WORK | {"recorder", "sponsor"}),
     (d.OpenSlot("N1", "inv-1", "ab" * 32, "executor:inv-1", 1), GRAPH),
@@ -64,6 +66,15 @@ MATRIX: list[tuple[c.Command, frozenset[str]]] = [
     (d.RecordAudit("N1", "verifier:eve", True, "clean", ("I1",), {}, "", ()), GRAPH | {"verifier"}),
     (d.RecordPlan({}), GRAPH),
     (d.MovePhase("plan"), GRAPH),
+    (k.RecordTaskAudit({}), TASK | {"verifier", "gatekeeper"}),
+    (k.CorrectTaskAudit("J-1", {}, (), "why"), TASK | {"verifier", "gatekeeper"}),
+    (k.OpenRepairs({}, ()), GRAPH),
+    (k.ArchiveTask({}, (), "note"), TASK),
+    (k.AcceptContent(), frozenset({"sponsor"})),
+    (k.CloseTask(), TASK),
+    (k.NoteDoc("tmp/a", "why"), ALL),
+    (k.NoteStale({}), ALL),
+    (k.RecordWalk(1, {}, "so many commits"), GRAPH),
     (c.MoveNode("N2", "RUNNING"), WORK),
     (c.MoveNode("N1", "VERIFYING"), WORK),
     (c.MoveNode("N1", "BLOCKED"), WORK),
@@ -160,10 +171,10 @@ OF_ITS_NODE = [
     c.AttachArtifact("N1", "A1"),
     c.Beat(("N1",)),
     c.AskQuestion("text", node_id="N1"),
-    c.Observe("STEP_PROGRESS", "node", "N1"),
-    c.Observe("STEP_COMPLETED", "node", "N1", claim=True),
-    c.ConfirmBlock("N1", "why", ("x",), "wait"),
-    c.RecordReply("A", "N1"),
+    o.Observe("STEP_PROGRESS", "node", "N1"),
+    o.Observe("STEP_COMPLETED", "node", "N1", claim=True),
+    o.ConfirmBlock("N1", "why", ("x",), "wait"),
+    o.RecordReply("A", "N1"),
     c.AppendRaw("STEP_PROGRESS", "node", "N1", {}),
     c.MoveNode("N1", "VERIFYING"),
     c.MoveNode("N1", "BLOCKED"),
@@ -187,9 +198,9 @@ def test_au_2_an_executor_acts_on_the_node_whose_contract_is_its_own(command: c.
 def test_au_2_an_executor_speaks_for_its_node_and_not_for_the_task() -> None:
     story = at_work()
     whole: list[c.Command] = [
-        c.ConfirmBlock("", "why", ("x",), "wait"),
-        c.RecordReply("A"),
-        c.Observe("TASK_COMPLETED", "task", ""),
+        o.ConfirmBlock("", "why", ("x",), "wait"),
+        o.RecordReply("A"),
+        o.Observe("TASK_COMPLETED", "task", ""),
         c.RegisterArtifact("A1", "artifacts/N1/a", "doc", INTEGRITY, None),
     ]
     for command in whole:
@@ -197,7 +208,7 @@ def test_au_2_an_executor_speaks_for_its_node_and_not_for_the_task() -> None:
         assert error is not None, command
         assert error.rule == "AU-2"
     assert refusal(story, "executor:ben", c.AskQuestion("of nothing")) is None
-    job = c.Observe("EXTERNAL_OBSERVED", "external_job", "p:7")
+    job = o.Observe("EXTERNAL_OBSERVED", "external_job", "p:7")
     assert refusal(story, "executor:ben", job) is None
 
 
@@ -254,7 +265,7 @@ def test_au_1_notes_that_the_runtime_reads_are_the_coordinators(role: str) -> No
 
 
 def test_a_recorder_claims_nothing_and_a_sponsor_leaves_the_graph_alone() -> None:
-    claim = c.Observe("STEP_COMPLETED", "node", "N1", claim=True)
+    claim = o.Observe("STEP_COMPLETED", "node", "N1", claim=True)
     assert refusal(at_work(), "recorder:ben", claim) is not None
     deps = c.AmendNode("N2", {"deps": ["N1"]}, "why")
     assert refusal(at_work(), "sponsor:ben", deps) is not None

@@ -462,3 +462,21 @@ def test_pd_h1_an_empty_file_is_no_output_and_the_death_is_a_first_one(project: 
     (failed,) = project.told("failed")
     assert failed["death"]["first"]
     assert "nothing on disk" in failed["death"]["observation"]
+
+
+# Tiers
+
+ENTRY = "  - {id: ID, run: 'true', outputs: none, accept: [\"script: 'true'\"]MORE}\n"
+
+
+@pytest.mark.parametrize(("created", "written", "level"), [(2, "", "V2"), (1, "tier: 2", "V1")])
+def test_a_level_that_nobody_names_is_that_of_the_tier_that_the_task_has(
+    project: Project, created: int, written: str, level: str
+) -> None:
+    first = ENTRY.replace("ID", "first").replace("MORE", ", verify: V1")
+    late = ENTRY.replace("ID", "late").replace("MORE", "")
+    project.run(f"task_id: t\ntier: {created}\nnodes:\n{first}")
+    for _ in range(2):
+        project.run(f"task_id: t\n{written}\nnodes:\n{first}{late}")
+        assert project.node("late").get("verification_level", "V1") == level
+        assert project.node("first")["state"] == "DONE"

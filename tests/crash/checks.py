@@ -18,9 +18,11 @@ from perdure.core.fold import Replica
 from perdure.core.gates import gates_at, refused_as_it_is
 from perdure.core.model import State
 from perdure.core.projection import seal_snapshot
+from perdure.core.task_audit_record import failed_items
 from perdure.errors import HaltError, RefusedError
 from perdure.runtime.gates import ask_due_gates
 from perdure.runtime.halt import HaltRuntime
+from perdure.runtime.task_audits import audit_task
 
 PROJECTIONS = (".snapshot.json", "task-graph.json", "checkpoint.json", "artifacts/registry.json")
 
@@ -75,7 +77,25 @@ def check_recovery(
     check_evidence(machine, runtime.state)
     check_nothing_twice(machine, runtime)
     runtime.close()
+    check_mirror(machine, runtime)
+    check_audit(machine, runtime)
     return runtime
+
+
+def check_mirror(machine: CheckedMachine, runtime: HaltRuntime) -> None:
+    """Where there is to be one, it is the same bytes."""
+    if runtime.state.tier == 2:
+        assert machine.bytes_of("journal-mirror.jsonl") == machine.journal(), "the mirror differs"
+    else:
+        assert machine.bytes_of("journal-mirror.jsonl") is None
+
+
+def check_audit(machine: CheckedMachine, runtime: HaltRuntime) -> None:
+    """The whole task holds, item by item; but files that the scenario took away are missed."""
+    failed = failed_items(audit_task(runtime.engine).record)
+    missed = {"A2.2", "A4.2"} if machine.lost_paths else set()
+    told = {item.item: item.results[:3] for item in failed if item.item not in missed}
+    assert not told, told
 
 
 def check_live(machine: CheckedMachine, runtime: HaltRuntime) -> None:
@@ -160,6 +180,7 @@ def finish(machine: CheckedMachine) -> None:
     check_live(machine, runtime)
     check_evidence(machine, runtime.state)
     runtime.close()
+    check_mirror(machine, runtime)
 
 
 _SETTLED = {"DONE", "QUARANTINED", "CANCELLED"}

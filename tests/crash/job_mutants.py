@@ -453,8 +453,8 @@ JOB_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "batch: unit that only state.json claims counts",
         "control/batch_job.py",
-        "            self.job.forget(item_hash(key) for key in keys)\n",
-        "            pass\n",
+        "set_damage_aside(forget=(item_hash(key) for key in keys))\n",
+        "set_damage_aside()\n",
         (BATCH,),
         "claims",
     ),

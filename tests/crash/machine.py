@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from tests.crash.checks import check_live, projections, replayed
 from tests.crash.disk import CutDisk, Fuse, Killed
+from tests.crash.workloads import PlainRuntime
 from tests.unit.fakes import FakeClock, FakeIds, FakeProcesses
 
 from perdure.core.codec import ChainTip
@@ -32,6 +33,8 @@ class Machine:
         self.ids = FakeIds()
         self.processes = FakeProcesses(pid=1)
         self.pid = 100
+        self.tier = 1
+        """Of the task that is created here."""
         self.acknowledged = b""
         self.lost_paths: set[str] = set()
         """Files that a scene has destroyed."""
@@ -63,14 +66,16 @@ class Machine:
 
     def open(self, task_id: str | None = None) -> HaltRuntime:
         """What ``HaltRuntime(...)`` does in the process of now."""
-        runtime = HaltRuntime(self.root, task_id, goal="survive", world=self.world())
+        runtime = PlainRuntime(
+            self.root, task_id, goal="survive", tier=self.tier, world=self.world()
+        )
         self.runtimes.append(runtime)
         self.acknowledge()
         return runtime
 
     def attach(self, actor: str = "executor:main") -> HaltRuntime:
         """What a short command does in the process of now."""
-        runtime = HaltRuntime.attach(self.root, actor=actor, world=self.world())
+        runtime = PlainRuntime.attach(self.root, actor=actor, world=self.world())
         self.runtimes.append(runtime)
         return runtime
 

@@ -5,9 +5,9 @@
 tests that stand guard over that step run against the copy. First they all run against a copy
 without an edit, so that what notices a mutant is not broken anyway. The mutants of jobs and batch
 nodes are in ``job_mutants.py``, those of everything between people and a task in
-``people_mutants.py``, those of work that is given to others in ``dispatch_mutants.py`` and
-``child_mutants.py``. Exits 1 when a mutant survives, 2 when an edit has lost its place. Nothing in
-this repository is changed.
+``people_mutants.py``, those of the journal's mirror in ``mirror_mutants.py``, those of work that is
+given to others in ``dispatch_mutants.py`` and ``child_mutants.py``. Exits 1 when a mutant survives,
+2 when an edit has lost its place. Nothing in this repository is changed.
 """
 
 import os
@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from child_mutants import CHILD_MUTANTS
+from closing_mutants import CLOSING_MUTANTS
 from dispatch_mutants import DISPATCH_MUTANTS
 from job_mutants import JOB_MUTANTS
+from mirror_mutants import MIRROR_MUTANTS
 from mutant import Mutant
 from people_mutants import PEOPLE_MUTANTS
 
@@ -105,8 +107,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "acknowledged before the sync",
         "storage/journal.py",
-        "            )\n        self._file.sync()\n",
-        "            )\n        self.tip = commit.tip\n        return\n",
+        "        if self.mirror is None:\n            self._file.sync()\n",
+        "        if self.mirror is None:\n            pass\n",
         (POWER,),
         "power_lost and submit",
     ),
@@ -391,6 +393,7 @@ MUTANTS: tuple[Mutant, ...] = (
 
 ALL: tuple[Mutant, ...] = (
     *MUTANTS, *JOB_MUTANTS, *PEOPLE_MUTANTS, *DISPATCH_MUTANTS, *CHILD_MUTANTS,
+    *MIRROR_MUTANTS, *CLOSING_MUTANTS,
 )  # fmt: skip
 
 

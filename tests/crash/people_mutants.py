@@ -8,6 +8,7 @@ from mutant import Mutant
 
 STEPS = "tests/crash/test_steering_steps.py"
 STEERING = "tests/conformance/test_steering.py"
+MASKING = "tests/unit/runtime/test_masking.py"
 STEERED = "tests/unit/core/test_steering.py"
 WORDS = "tests/unit/runtime/test_write_here.py"
 BOX = "tests/unit/runtime/test_drop_box.py"
@@ -28,6 +29,22 @@ UPDATES = "tests/unit/core/test_supervision_updates.py"
 SCHEDULE = "tests/integration/test_monitor_schedule.py"
 
 PEOPLE_MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "secrets: a commit is written as it was decided",
+        "runtime/masking.py",
+        "    return encode_commit(tip, clean, ts=ts",
+        "    return encode_commit(tip, drafts, ts=ts",
+        (MASKING,),
+        "masked",
+    ),
+    Mutant(
+        "secrets: the kept copy of an instruction is not masked",
+        "runtime/write_here.py",
+        "    if masked:\n        data",
+        "    if not masked:\n        data",
+        (MASKING,),
+        "taking_a_secret_in",
+    ),
     # Instructions
     Mutant(
         "steering: the words and what follows from them in one commit",

@@ -6,6 +6,8 @@ It has the methods of ``tests.crash.machine.Machine``, over a SimDisk.
 import contextlib
 from collections.abc import Callable
 
+from tests.crash.workloads import PlainRuntime
+
 from perdure.runtime.halt import HaltRuntime
 from perdure.runtime.world import World
 from perdure.storage.workspace import Layout
@@ -24,6 +26,8 @@ class SimMachine:
         self.acknowledged = b""
         self.lost_paths: set[str] = set()
         self.promised: list[str] = []
+        self.tier = 1
+        """Of the task that is created here."""
         self.runtimes: list[HaltRuntime] = []
         self._enter(world)
 
@@ -44,6 +48,7 @@ class SimMachine:
         after.acknowledged = self.acknowledged
         after.promised = self.promised.copy()
         after.lost_paths = self.lost_paths
+        after.tier = self.tier
         return after
 
     def end(self, *, cut_after: int | None = None, torn_bytes: int | None = None) -> "SimMachine":
@@ -66,13 +71,13 @@ class SimMachine:
         self.runtimes.clear()
 
     def open(self, task_id: str | None = None) -> HaltRuntime:
-        runtime = HaltRuntime(ROOT, task_id, goal="survive", world=self.world)
+        runtime = PlainRuntime(ROOT, task_id, goal="survive", tier=self.tier, world=self.world)
         self.runtimes.append(runtime)
         self.acknowledge()
         return runtime
 
     def attach(self, actor: str = "executor:main") -> HaltRuntime:
-        runtime = HaltRuntime.attach(ROOT, actor=actor, world=self.world)
+        runtime = PlainRuntime.attach(ROOT, actor=actor, world=self.world)
         self.runtimes.append(runtime)
         return runtime
 

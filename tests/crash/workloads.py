@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from perdure.core.events import Event
 from perdure.errors import HaltError, RefusedError
 from perdure.ports import Disk
 from perdure.runtime.calls import perform
@@ -14,6 +15,13 @@ from perdure.runtime.gates import apply_fallbacks
 from perdure.runtime.halt import HaltRuntime
 from perdure.storage import spool
 from perdure.storage.workspace import Layout
+
+
+class PlainRuntime(HaltRuntime):
+    """Its nodes are verified by their checks alone, also where the tier alone asks for more."""
+
+    def add_node(self, node_id: str, title: str, **more: Any) -> Event:  # type: ignore[override]
+        return super().add_node(node_id, title, **{"verification_level": "V1", **more})
 
 
 class MovingClock(Protocol):
@@ -32,6 +40,8 @@ class AnyMachine(Protocol):
     """Files that a scene has destroyed."""
     promised: list[str]
     """Ids of messages that lie durably in the drop box, or did."""
+    tier: int
+    """Of the task that is created there."""
 
     @property
     def layout(self) -> Layout: ...

@@ -133,6 +133,7 @@ def drill(directory: Path, seed: int, size: Size) -> Found:
         *modes.faults,
         *outside(workspace, told),
         *still_running(directory),
+        *failed_in_audit(workspace),
     ]
     ends = Counter(event["payload"]["end"] for event in closings(events))
     return Found(faults, ends, Counter(behaviours.values()), modes.entered, runs)
@@ -234,6 +235,19 @@ def misjudged(events: list[dict[str, Any]], behaviours: dict[str, str]) -> list[
         if did == "environment" and event["payload"].get("cause") != "rate_limit":
             faults.append(f"{name} met a rate limit, and that is not on record")
     return faults
+
+
+def failed_in_audit(workspace: Path) -> list[str]:
+    """What an audit of the whole task says is not as it has to be."""
+    command = [sys.executable, "-m", "perdure", "-C", str(workspace), "audit", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    items = json.loads(done.stdout)["data"]["items"]
+    return [
+        f"{item['item']} of the audit: {result['ref']} {result.get('note', '')}"
+        for item in items
+        for result in item.get("results", ())
+        if not result["ok"]
+    ]
 
 
 def outside(workspace: Path, told: list[dict[str, Any]]) -> list[str]:

@@ -25,12 +25,14 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.crash.checks import check_evidence, check_live
+from tests.crash.checks import check_evidence, check_live, whole_commits
 from tests.crash.sim_machine import ROOT, SimMachine
 from tests.property.api_model import GatePoint, NodeModel, Refused, TaskModel, retry_budget
 
 from perdure import HaltRuntime
+from perdure.core.task_audit_record import failed_items
 from perdure.errors import FencedError, HaltError, LeaseHeldError
+from perdure.runtime.task_audits import audit_task
 from perdure.runtime.world import World
 from perdure.testing import Killed, SimProcesses, power_loss_states, sim_world
 
@@ -69,7 +71,16 @@ class ApiMachine(RuleBasedStateMachine):
         return self.machine.disk.is_dead
 
     def teardown(self) -> None:
+        """Whatever was done and whoever died: an audit of what a recovery leaves fails nothing."""
         self.machine.end()
+        if not whole_commits(self.machine.journal()):
+            return
+        self.machine.boot_process()
+        runtime = self.machine.open("T")
+        runtime.close()
+        record = audit_task(runtime.engine).record
+        failed = {item.item: item.results[:3] for item in failed_items(record)}
+        assert not failed, failed
 
     # Calls
 

@@ -26,6 +26,7 @@ from tests.unit.core.story import ME, Story, replay
 
 from perdure import HaltRuntime
 from perdure.core import commands as c
+from perdure.core import observed_commands as o
 from perdure.core.fold import Replica
 from perdure.core.inbox_page import inbox_page
 from perdure.core.machine import retry_budget
@@ -174,18 +175,18 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(node=NODE, kind=st.sampled_from(["STEP_PROGRESS", "STEP_COMPLETED", "TASK_COMPLETED"]),
           text=TEXT, claim=st.booleans(), op=OP)  # fmt: skip
     def observe(self, node: str, kind: str, text: str, claim: bool, op: str | None) -> None:
-        self.attempt(c.Observe(kind, "node", node, text, {text: text}, claim=claim), op)
+        self.attempt(o.Observe(kind, "node", node, text, {text: text}, claim=claim), op)
         job = {"provider": "p", "job_id": node, "state": "RUNNING" if claim else "FAILED"}
-        self.attempt(c.Observe("EXTERNAL_OBSERVED", "external_job", "", text, {}, job))
+        self.attempt(o.Observe("EXTERNAL_OBSERVED", "external_job", "", text, {}, job))
         got = {"status": "CORRUPT", "path": "x", "size_bytes": len(text)}
-        self.attempt(c.Observe("DOWNLOAD_OBSERVED", "download", node, text, {}, got))
+        self.attempt(o.Observe("DOWNLOAD_OBSERVED", "download", node, text, {}, got))
 
     @rule(node=st.just("") | NODE, text=TEXT, letter=st.sampled_from("ABCDE"),
           kind=st.sampled_from(["", "TIMEOUT"]), token=st.sampled_from(["", "RT-1"]))  # fmt: skip
     def reply(self, node: str, text: str, letter: str, kind: str, token: str) -> None:
-        self.attempt(c.ConfirmBlock(node, text, (text,), text, kind, resume_token=token))
+        self.attempt(o.ConfirmBlock(node, text, (text,), text, kind, resume_token=token))
         self.attempt(
-            c.RecordReply(letter, node, text, {text: text}, text, (), text, kind, token, True)
+            o.RecordReply(letter, node, text, {text: text}, text, (), text, kind, token, True)
         )
 
     @rule(node=NODE, plan=CONTENT, well=st.booleans(), point=POINT)

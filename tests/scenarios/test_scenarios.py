@@ -35,6 +35,8 @@ REWRITE = os.environ.get("PERDURE_REWRITE") == "1"
 
 VOLATILE = [
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(?:Z|[+-]\d\d:\d\d)"), "TIME"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?\b"), "TIME"),
+    (re.compile(r"\bsha256 [0-9a-f]{16}, "), "sha256 SHA..., "),
     (re.compile(r"^(  (?:writes|network) +)(?:landlock.*|policy only)$"), r"\1HELD"),
     (re.compile(r"^\d\d:\d\d:\d\d "), "CLOCK "),
     (re.compile(r"\b\d{8}T\d{6}Z\b"), "STAMP"),
@@ -144,6 +146,7 @@ def stage(workspace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     for name in [name for name in os.environ if name.startswith("PERDURE_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("USER", "tester")
+    monkeypatch.setenv("PERDURE_MEMORY", f"{workspace}.memory")
     before = dict(os.environ)
     yield Stage(Path(workspace))
     os.environ.clear()

@@ -24,13 +24,16 @@ PROMISED = [
     "job verify", "job errors", "job retry", "observe progress", "observe completed",
     "observe task-completed", "observe external", "observe download", "block", "reply",
     "amend", "split", "quarantine", "goal", "policy", "dispatch", "judge",
+    "audit", "why", "archive", "export", "import", "stats",
+    "memory add", "memory search", "memory show", "memory supersede", "memory due",
+    "memory proposals",
 ]  # fmt: skip
 WRITING = [
     "add", "start", "beat", "submit", "check", "fail", "retry", "receipt", "artifact add", "cancel",
     "pause", "note", "decide", "steer", "ask", "answer", "approve", "revise", "reject",
     "observe progress", "observe completed", "observe task-completed", "observe external",
     "observe download", "block", "reply", "amend", "split", "quarantine", "goal", "policy",
-    "dispatch", "judge",
+    "dispatch", "judge", "audit", "archive", "memory", "memory add", "memory supersede",
 ]  # fmt: skip
 
 

@@ -41,6 +41,7 @@ from perdure.core.check_methods import METHODS
 from perdure.core.diagnosis import ROWS, SCOPE_ROW
 from perdure.core.recovery import NODE_RULES
 from perdure.core.rights import MOVES, RIGHTS, ROLES, TO_READY
+from perdure.core.rulebook import STRENGTHS, held
 from perdure.core.rules import meaning_of, rule_ids
 from perdure.core.supervision_decide import _ACTS, PRECEDENCE
 from perdure.runtime import file_glob, probe, saved_files, verify
@@ -138,9 +139,16 @@ def recovery_rules() -> str:
 
 
 def rule_list() -> str:
-    edges = {edge.id for edge in (*machine.NODE_EDGES, *machine.TASK_EDGES)} | {"N14", "RC1"}
-    lines = ((name, meaning_of(name)) for name in rule_ids() if name not in edges)
-    return rows("rule | meaning", lines)
+    def lines() -> Iterator[tuple[str, ...]]:
+        for name in rule_ids():
+            strength, test = held(name)
+            yield name, meaning_of(name).replace("|", "\\|"), strength, f"`{test}`"
+
+    return rows("rule | meaning | strength | held by", lines())
+
+
+def strengths() -> str:
+    return rows("strength | meaning", STRENGTHS.items())
 
 
 def policies() -> str:
@@ -293,6 +301,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "task-edges": task_edges,
     "recovery-rules": recovery_rules,
     "rules": rule_list,
+    "strengths": strengths,
     "policies": policies,
     "check-methods": check_methods,
     "exit-codes": exit_codes,

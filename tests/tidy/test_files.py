@@ -17,7 +17,7 @@ FUNCTION_LINES_MAX = 70
 
 # The third-party modules that are dear to import and not needed by every call. What jsonschema
 # itself imports (referencing) is as dear as jsonschema is.
-LAZY = {"apprise", "jsonschema", "psutil", "referencing", "rich", "yaml"}
+LAZY = {"apprise", "jsonschema", "psutil", "pygal", "rapidfuzz", "referencing", "rich", "yaml"}
 # Built at import or run time from pieces, so that this file passes its own test.
 UNFINISHED = re.compile("|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X"]))
 MACHINE_PATH = re.compile(r"""(?<![\w.}/-])/(?:home|root|Users|work)/\w""")

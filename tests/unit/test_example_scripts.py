@@ -286,14 +286,14 @@ def test_demo_claims_break_on_a_journal_that_was_rewritten(demo: Any) -> None:
     done = [(node, "DONE", "N06") for node in demo.NODES]
     kills = [demo.Kill(1.0, demo.History(moves(*ran[:3]))) for _ in range(2)]
     sound = demo.History(moves(*ran, *done))
-    assert all(claim.held for claim in demo.claims(kills, sound, 0, 0))
+    assert all(claim.held for claim in demo.claims(kills, sound, demo.Codes(0, 0, 0)))
     rewritten = demo.History(moves(*ran[::-1], *done))
-    assert [c.text for c in demo.claims(kills, rewritten, 0, 0) if not c.held] == [
+    assert [c.text for c in demo.claims(kills, rewritten, demo.Codes(0, 0, 0)) if not c.held] == [
         "the journal begins with what it said at each kill (3 + 3 lines)"
     ]
     twice = demo.History(moves(*ran, *done, *ran[:1], *done[:1]))
-    assert sum(not claim.held for claim in demo.claims(kills, twice, 0, 0)) == 2
-    assert sum(not claim.held for claim in demo.claims(kills[:1], sound, 1, 6)) == 3
+    assert sum(not claim.held for claim in demo.claims(kills, twice, demo.Codes(0, 0, 0))) == 2
+    assert sum(not claim.held for claim in demo.claims(kills[:1], sound, demo.Codes(1, 6, 1))) == 4
 
 
 @pytest.mark.parametrize("kills", [2, 3, 4, 5])

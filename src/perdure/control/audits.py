@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from perdure.control.child_files import Shared
 from perdure.control.confinement import Confinement, capability
 from perdure.control.endings import Emit
 from perdure.control.executor import RunningCommand
@@ -26,7 +27,6 @@ from perdure.control.executors import (
     order_for,
     start_order,
 )
-from perdure.control.leftovers import Census
 from perdure.control.outcome import Ended
 from perdure.core.audits import AuditPlan, audit_plan, awaits_audit
 from perdure.core.commands import Verdict
@@ -63,8 +63,7 @@ class AuditSlots:
     def __init__(self, engine: Engine, emit: Emit) -> None:
         self._engine = engine
         self._emit = emit
-        self.census: Census | None = None
-        """What spares a look at every process when an auditor has ended."""
+        self.shared = Shared()
         self._running: dict[str, _AtWork] = {}
         self._wanted: dict[str, tuple[str, str]] = {}
         """Node to the claim and the newest audit that it has waited for an auditor since."""
@@ -177,7 +176,7 @@ class AuditSlots:
             },
         )
         started = start_order(
-            engine, executor, order, wall_s=wall_s, census=self.census, confine=_read_only
+            engine, executor, order, wall_s=wall_s, shared=self.shared, confine=_read_only
         )
         opened = opens_workspace(started.confinement.write, layout.root)
         held = capability().writes and not opened

@@ -13,12 +13,12 @@ from typing import Any
 
 from perdure.control.batch_job import BatchJob
 from perdure.control.batch_node import BatchNode, class_of, problem_chars_max
+from perdure.control.child_files import Shared
 from perdure.control.dispatch_control import DispatchControl
 from perdure.control.endings import Emit, Endings
 from perdure.control.executor import RunningCommand
 from perdure.control.former_run import stop_former_run
 from perdure.control.inventory import Inventory, Uncounted, take_inventory
-from perdure.control.leftovers import Census
 from perdure.core.dispatch_commands import ChangeMode
 from perdure.core.model import Node
 from perdure.errors import HaltError, RefusedError
@@ -90,8 +90,7 @@ class BatchNodes:
         self._control = control
         self._jobs = jobs
         self._emit = emit
-        self.census: Census | None = None
-        """What spares a look at every process when a unit has ended."""
+        self.shared = Shared()
         self._at_work: dict[str, BatchNode] = {}
         self._turns: deque[str] = deque()
         """Whose unit is next: the batch nodes in the order in which they get a free slot."""
@@ -155,7 +154,7 @@ class BatchNodes:
                 opening.batch_job,
                 self._emit,
                 control=self._control,
-                census=self.census,
+                shared=self.shared,
             )
         except HaltError as error:
             opening.problem = Uncounted(class_of(error), error)

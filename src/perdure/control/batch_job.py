@@ -27,6 +27,7 @@ from perdure.jobs.job import CheckpointedJob
 from perdure.jobs.lines import item_hash
 from perdure.jobs.place import RUN_NAME
 from perdure.runtime.engine import Engine
+from perdure.runtime.masking import declared_names
 from perdure.runtime.scope import free_recovered_path, set_aside
 from perdure.runtime.units import DONE_STATUSES, NOT_COUNTED
 
@@ -69,7 +70,8 @@ class BatchJob:
         record = self._clear(node)
         if is_sharded(node.spec.map or MapSpec()):
             self._make_log(node)
-        self.job = CheckpointedJob(self._scope, node.node_id, world=engine.world)
+        names = declared_names(engine.replica.state.source)
+        self.job = CheckpointedJob(self._scope, node.node_id, world=engine.world, secrets=names)
         try:
             self.notices += [notice.message.rstrip(".") for notice in self.job.notices]
             if record is not None and record.strikes != node.strikes:
@@ -97,10 +99,9 @@ class BatchJob:
         crash in the middle leaves some marks, and the next attempt makes the rest.
         """
         if self.job.processed:
-            aside = self.job.set_damage_aside()
+            aside = self.job.set_damage_aside(forget=(item_hash(key) for key in keys))
             if aside:
                 self.notices.append(f"{aside} lines of the log were set aside in .torn/")
-            self.job.forget(item_hash(key) for key in keys)
         done = 0
 
         def marks() -> Iterator[LedgerLine]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from perdure.control.batch_job import BatchJob, SettledUnit
+from perdure.control.child_files import Shared
 from perdure.control.dispatch_control import DispatchControl
 from perdure.control.endings import Emit
 from perdure.control.executor_port import Launch
@@ -20,7 +21,6 @@ from perdure.control.inventory import Inventory
 from perdure.control.item_command import ItemCommand, Settled
 from perdure.control.item_list import Item
 from perdure.control.item_run import ItemRun
-from perdure.control.leftovers import Census
 from perdure.control.outcome import Ended, seconds_text
 from perdure.control.shards import ShardRun
 from perdure.control.unit_run import UnitRun
@@ -64,7 +64,7 @@ class BatchNode:
         emit: Emit,
         *,
         control: DispatchControl,
-        census: Census | None = None,
+        shared: Shared = Shared(),  # noqa: B008
     ) -> None:
         """Raises NotFoundError when its program cannot be found, StorageError."""
         self.node_id: Final = node.node_id
@@ -88,9 +88,9 @@ class BatchNode:
         self.is_sharded: Final = is_sharded(batch)
         """Its units go to workers with slots, which say by themselves how they fare."""
         self.run: Final[UnitRun] = (
-            self._by_workers(node, inventory, control, census)
+            self._by_workers(node, inventory, control, shared)
             if self.is_sharded
-            else self._by_commands(node, inventory, census)
+            else self._by_commands(node, inventory, shared)
         )
         self.done_seen: int = self.run.counts()["done"]
         """How many units were done at the last look."""
@@ -98,7 +98,7 @@ class BatchNode:
         self._told_at = self._began_at
         self._told = self._beaten = self._figures()
 
-    def _by_commands(self, node: Node, inventory: Inventory, census: Census | None) -> ItemRun:
+    def _by_commands(self, node: Node, inventory: Inventory, shared: Shared) -> ItemRun:
         """A command for each unit."""
         engine, batch = self._engine, node.spec.map or MapSpec()
         order = order_for(engine, node)
@@ -111,7 +111,7 @@ class BatchNode:
             world=engine.world,
             confinement=confinement_for(engine, order, Launch(batch.run)),
         )
-        command.census = census
+        command.census = shared.census
         command.require_program()
         command.require_fields(inventory.items)
         return ItemRun(
@@ -131,7 +131,7 @@ class BatchNode:
         node: Node,
         inventory: Inventory,
         control: DispatchControl,
-        census: Census | None,
+        shared: Shared,
     ) -> ShardRun:
         """Workers that get many units each."""
         run = ShardRun(
@@ -141,7 +141,7 @@ class BatchNode:
             self._batch_job,
             control=control,
             emit=self._emit,
-            census=census,
+            shared=shared,
             retry_wait_s=retry_wait_s,
         )
         adopted = run.adopted

@@ -1,7 +1,7 @@
 """One command of a node: started, watched, stopped, and nothing of it left behind unseen.
 
-Job: run a command in a session of its own with its output going straight to files, and say how it
-ended. Invariants: the child's descriptors are those files themselves, so its output survives our
+Job: run a command in a session of its own with its output going to files, and say how it ended.
+Invariants: what the child prints does not pass through this process, so its output survives our
 death; nothing here blocks (the run loop waits on :meth:`RunningCommand.waitables`); a command is
 not over until everything in its session, and everything that carries its invocation, is gone or
 named (field case F13); without ``wall_s`` nothing is ever stopped for being silent (F12).
@@ -18,9 +18,11 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from perdure.control.child_files import ChildFiles
 from perdure.control.child_log import ChildLog
 from perdure.control.confinement import Confinement, capability, start_confined
 from perdure.control.leftovers import Census, Sweep, SweepTimes, leftover_settle_s
+from perdure.control.log_pump import LogPump
 from perdure.control.outcome import Ended, classify, seconds_text
 from perdure.errors import StorageError
 from perdure.ports import Clock, Disk
@@ -41,8 +43,6 @@ stop_grace_s: Final = 10.0
 """Between SIGTERM and SIGKILL."""
 end_wait_s: Final = 10.0
 """How long a run that failed waits for what it has killed; what hangs in the kernel stays."""
-_LOG_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
-_INPUT_FLAGS: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 
 
 class _Exit(NamedTuple):
@@ -66,6 +66,7 @@ def start_command(
     input_path: str = "",
     census: Census | None = None,
     confinement: Confinement | None = None,
+    pump: LogPump | None = None,
 ) -> "RunningCommand":
     """Start it and return at once.
 
@@ -73,8 +74,9 @@ def start_command(
     PERDURE_INVOCATION and PERDURE_NODE in it name what it belongs to. Output and error are appended
     to ``log_path``, or one of them to ``output_path`` or ``error_path``; its input is the file
     ``input_path``, or empty. ``record_path`` holds a PidRecord while the child lives. ``census``
-    spares a look at every process at the end; ``confinement`` is what it is held to. If this
-    process dies, the child goes on, and ``find_orphans`` finds it. A command that cannot be started
+    spares a look at every process at the end; ``confinement`` is what it is held to; with ``pump``
+    its output is masked on the way. If this process dies, the child goes on, and ``find_orphans``
+    finds it. A command that cannot be started
     is an :class:`Ended`; a file that cannot be opened or written here is a StorageError, and then
     no child is left running.
     """
@@ -88,6 +90,7 @@ def start_command(
         clock=clock,
         disk=disk,
         census=census,
+        pump=pump,
     )
     _let_children_be_waited_for()
     words = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
@@ -112,6 +115,7 @@ class RunningCommand:
         clock: Clock,
         disk: Disk,
         census: Census | None = None,
+        pump: LogPump | None = None,
     ) -> None:
         self.pid = 0
         """Of its first process, which leads its session; 0 when it could not be started."""
@@ -124,6 +128,9 @@ class RunningCommand:
         self._clock = clock
         self._disk = disk
         self._census = census
+        self._pump = pump
+        self._pumped: list[str] = []
+        self._log_problem = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
         self._started_at = clock.monotonic()
@@ -152,14 +159,13 @@ class RunningCommand:
     ) -> None:
         """For :func:`start_command`: open its files, start the child, write its record."""
         self._shell = shell
-        with contextlib.ExitStack() as files:
-            log = self._opened(files, self._log.path, _LOG_FLAGS)
-            self._log.begin(os.fstat(log).st_size)
-            output = self._opened(files, output_path, _LOG_FLAGS) if output_path else log
-            error = self._opened(files, error_path, _LOG_FLAGS) if error_path else log
-            given = subprocess.DEVNULL
-            if input_path:
-                given = self._opened(files, input_path, _INPUT_FLAGS)
+        with ChildFiles(self._disk, self._pump) as files:
+            log, size_bytes = files.to_print(self._log.path)
+            self._log.begin(size_bytes)
+            output = files.to_print(output_path).descriptor if output_path else log
+            error = files.to_print(error_path).descriptor if error_path else log
+            given = files.to_read(input_path) if input_path else subprocess.DEVNULL
+            self._pumped = files.pumped
             try:
                 if not words:
                     raise ValueError("it is empty")
@@ -199,6 +205,7 @@ class RunningCommand:
                 self._enforce(now)
                 return None
             self._ended_at = now
+            self._flush_log()
             self._sweep = Sweep(
                 self.invocation,
                 self.node,
@@ -250,19 +257,6 @@ class RunningCommand:
             return max(0.0, self._started_at + self._wall_s - now)
         return None
 
-    def _opened(self, files: contextlib.ExitStack, path: str, flags: int) -> int:
-        """A descriptor for the child, ours until it has started."""
-        try:
-            try:
-                descriptor = os.open(path, flags, 0o644)
-            except FileNotFoundError:
-                self._disk.make_dirs(os.path.dirname(path), durable=False)
-                descriptor = os.open(path, flags, 0o644)
-        except OSError as error:
-            raise StorageError.from_os(error, path, "Opening a file of the command") from error
-        files.callback(os.close, descriptor)
-        return descriptor
-
     def _has_ended(self) -> bool:
         """Without reaping it: while it is a zombie, its pid and its group can be nobody else's."""
         assert self._process is not None
@@ -310,6 +304,7 @@ class RunningCommand:
         exit_ = self._reap()
         sweep.close()
         self._forget()
+        self._flush_log()
         # A record that stays names a process that is gone, and proves nothing.
         with contextlib.suppress(StorageError):
             self._disk.unlink(self._record_path, durable=False)
@@ -319,7 +314,7 @@ class RunningCommand:
             exit_code=exit_.code,
             signal=exit_.signal,
             wall_s=self._ended_at - self._started_at,
-            log_tail=self._log.tail(),
+            log_tail=self._log.tail() + self._log_problem,
             leftovers=sweep.named(),
             unstopped=sweep.unstopped(),
             cut=bool(sweep.named()) and self._log.has_grown_since_end(),
@@ -329,6 +324,11 @@ class RunningCommand:
             confined=self._confined,
             shell=self._shell,
         )
+
+    def _flush_log(self) -> None:
+        """What it has printed is in its log from here on, as far as it can be written."""
+        if problem := self._pump.flush(self._pumped) if self._pump is not None else "":
+            self._log_problem = f"\n(the log could not be written: {problem})"
 
     def _reap(self) -> _Exit:
         assert self._process is not None

@@ -11,10 +11,10 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, cast
 
+from perdure.control.child_files import Shared
 from perdure.control.confinement import Confinement, capability
 from perdure.control.executor import RunningCommand, start_command
 from perdure.control.executor_port import Executor, Launch, Order, Report, report_of_exit
-from perdure.control.leftovers import Census
 from perdure.control.outcome import Ended
 from perdure.control.python_call import PythonExecutor
 from perdure.core.actions import AgentCall
@@ -253,7 +253,7 @@ def start_order(
     order: Order,
     *,
     wall_s: float | None,
-    census: Census | None = None,
+    shared: Shared = Shared(),  # noqa: B008
     confine: Callable[[Engine, Order, Launch], Confinement] = confinement_for,
 ) -> Started:
     """Launch an order whose contract is recorded; returns at once.
@@ -278,7 +278,8 @@ def start_order(
         wall_s=wall_s if wall_s is not None else executor.wall_s,
         clock=engine.world.clock,
         disk=disk,
-        census=census,
+        census=shared.census,
+        pump=shared.pump,
         confinement=confinement,
     )
     return Started(command, confinement, log_path)

@@ -15,6 +15,7 @@ import msgspec
 
 from perdure.control.plan_digest import changed_fields, entry_digests
 from perdure.control.taskfile import NodePlan, TaskFile
+from perdure.control.taskfile_nodes import at_tier
 from perdure.core import commands as c
 from perdure.core.actions import ACTION_KINDS
 from perdure.core.batch import action_of
@@ -28,6 +29,7 @@ from perdure.core.model import (
 )
 from perdure.errors import RefusedError
 from perdure.runtime.engine import Engine
+from perdure.runtime.masking import DECLARED
 
 _ACTIONS: Final = frozenset(ACTION_KINDS)
 """What goes together where a node comes to do something of another kind."""
@@ -48,11 +50,12 @@ class GraphChange(msgspec.Struct, frozen=True):
 
 def source_of(task: TaskFile, workspace: str) -> dict[str, Any]:
     """What the journal keeps of where a task came from; relocatable together with the workspace."""
-    return {
+    source: dict[str, Any] = {
         "file": posixpath.basename(task.path),
         "sha256": task.sha256,
         "directory": posixpath.relpath(task.directory, workspace),
     }
+    return {**source, DECLARED: list(task.secrets)} if task.secrets else source
 
 
 def align_graph(
@@ -64,6 +67,8 @@ def align_graph(
     Raises RefusedError (TG-1) when the file changes the spec of a node that is at work or closed.
     """
     state = engine.replica.state
+    nodes = tuple(at_tier(plan, state.tier) for plan in task.nodes)
+    task = msgspec.structs.replace(task, nodes=nodes)
     source = source_of(task, engine.layout.root)
     if state.source == source and all(plan.node_id in state.nodes for plan in task.nodes):
         check(state.nodes[plan.node_id] for plan in task.nodes)

@@ -182,6 +182,7 @@ class ItemRun:
         """
         if not (ended := self._take_ended()):
             return
+        ended = [(index, self._masked(one)) for index, one in ended]
         settled = self._record([one for _, one in ended])
         for (index, _), one in zip(ended, settled, strict=True):
             if isinstance(one.outcome, Finding):
@@ -297,6 +298,13 @@ class ItemRun:
         return [
             one._replace(outcome=outcome) for one, outcome in zip(settled, outcomes, strict=True)
         ]
+
+    def _masked(self, one: Settled) -> Settled:
+        """Also what is shown of a failure has no secret in it (SE-1)."""
+        if not isinstance(one.outcome, Failure):
+            return one
+        failure = one.outcome
+        return one._replace(outcome=Failure(failure.key, self.job.masked(str(failure.error))))
 
     def _record_alone(self, outcome: Finding | Failure) -> Finding | Failure:
         try:

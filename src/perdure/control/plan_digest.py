@@ -19,7 +19,7 @@ _PLAN_FIELDS: Final = tuple(
     name
     for name in NodePlan.__struct_fields__
     # The id is the entry's name, and a successor is one from the moment it is added.
-    if name not in ("node_id", "spec", "successor_of")
+    if name not in ("node_id", "spec", "successor_of", "level_by_tier")
 )
 _ALL: Final = frozenset({*_PLAN_FIELDS, *Spec.__struct_fields__})
 

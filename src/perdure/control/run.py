@@ -18,12 +18,14 @@ import msgspec
 
 from perdure.control.adoption import Adoption, adopt_orphans, stop_strangers
 from perdure.control.batch import BatchNodes
+from perdure.control.child_files import Shared
 from perdure.control.dispatch_control import DispatchControl
 from perdure.control.endings import Emit, Endings
 from perdure.control.executor import RunningCommand, end_commands, wait_for_commands
 from perdure.control.executors import require_executors
 from perdure.control.graph import GraphChange, align_graph
 from perdure.control.human_slots import HumanSlots
+from perdure.control.log_pump import LogPump
 from perdure.control.pacing import RetryPacing
 from perdure.control.people_watch import PeopleWatch
 from perdure.control.report import RunReport, conclude_run
@@ -31,6 +33,7 @@ from perdure.control.slots import CommandSlots
 from perdure.control.starts import NodeStarts
 from perdure.control.taskfile import TaskFile
 from perdure.control.verdicts import Verdicts
+from perdure.control.walks import Walks
 from perdure.core import commands as c
 from perdure.core.batch import is_automatic
 from perdure.core.frontier import frontier
@@ -40,6 +43,7 @@ from perdure.runtime.batching import Committed
 from perdure.runtime.contracts import task_directory
 from perdure.runtime.halt import HaltRuntime
 from perdure.runtime.left_running import announce_run, retract_run
+from perdure.runtime.masking import declared_secrets
 
 tick_s: Final = 0.5
 """The longest the loop sleeps: messages and the lease are looked after this often."""
@@ -81,6 +85,8 @@ class RunLoop:
         self._verdicts = Verdicts(
             self._engine, self._endings, self._pacing, jobs=jobs, wake=self._wake, emit=emit
         )
+        self._walks = Walks(self._engine, wake=self._wake, emit=emit)
+        self._pump: LogPump | None = None
         self._adoption: Adoption | None = None
 
     def interrupt(self, number: int) -> None:
@@ -101,8 +107,8 @@ class RunLoop:
         graph is changed and before anything starts, when the file names what cannot be launched;
         a node that the file does not name any more keeps only itself from running.
         """
-        self._adoption = self._slots.census = self._batches.census = adopt_orphans()
-        self._verdicts.audits.census = self._adoption
+        self._adoption = adopt_orphans()
+        self._share()
         try:
             self._engine.on_pause = self._ask_pause
             self._tell_left_running()
@@ -123,6 +129,14 @@ class RunLoop:
         finally:
             self._engine.on_pause = None
             self._abandon()
+
+    def _share(self) -> None:
+        """Give everything that starts children what they have in common."""
+        expect = self._adoption.expect if self._adoption is not None else None
+        pump = LogPump(declared_secrets(self._engine), self._clock, expect=expect)
+        shared = Shared(self._adoption, pump)
+        self._pump = pump
+        self._slots.shared = self._batches.shared = self._verdicts.audits.shared = shared
 
     def _tell_left_running(self) -> None:
         """Say what opening the task has ended; a node of which something is left does not run."""
@@ -165,6 +179,8 @@ class RunLoop:
             # What is there already comes first, so that a kill costs nothing of it.
             self._collect()
             goes_on = not self._signal and self._pausing is None
+            if goes_on:
+                self._walks.look()
             self._people.look(asking=goes_on)
             if not self._signal and not self._is_suspended():
                 self._verdicts.start_due(self._unstoppable)
@@ -173,6 +189,7 @@ class RunLoop:
                 self._verdicts.audits.start_due(self._free_slots())
                 self._dispatch()
             at_work = len(self._slots) or len(self._batches) or self._verdicts.waiting
+            at_work = at_work or (goes_on and self._walks.under_way)
             if at_work or self._is_waiting_to_retry() or self._waits_for_people():
                 self._wait()
             elif not self._hears_more():
@@ -305,7 +322,7 @@ class RunLoop:
 
     def _tainted(self) -> set[str]:
         """Everything that rests on files which are not what was registered."""
-        tainted = set(self._runtime.recovered.suspects)
+        tainted = {*self._runtime.recovered.suspects, *self._walks.suspects}
         stack = list(tainted)
         while stack:
             for dependent in self._engine.replica.dependents.get(stack.pop(), ()):
@@ -365,7 +382,10 @@ class RunLoop:
             closing.callback(os.close, self._wake_r)
             if self._adoption is not None:
                 closing.callback(self._adoption.close)
+            if self._pump is not None:
+                closing.callback(self._pump.close)
             closing.callback(self._verdicts.close)
+            closing.callback(self._walks.close)
             closing.callback(self._batches.close)
             end_commands(self._commands(), clock=self._clock)
             if all(command.poll() is not None for command in self._commands()):

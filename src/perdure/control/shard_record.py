@@ -111,7 +111,8 @@ class UnitRecord:
 
     def _fail(self, failures: Sequence[UnitFailure]) -> list[int]:
         """Record them, and the ledger lines of those that have failed for good; which may go on."""
-        outcomes = {one.place: one.why for one in failures if not self.is_done(one.place)}
+        mask = self._job.masked
+        outcomes = {one.place: mask(one.why) for one in failures if not self.is_done(one.place)}
         if not outcomes:
             return []
         keys = self.items.keys

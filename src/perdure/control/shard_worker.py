@@ -8,6 +8,7 @@ its own directory and not in those of others. Never looks at what a worker has w
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from perdure.control.child_files import Shared
 from perdure.control.executor import RunningCommand
 from perdure.control.executor_port import Executor, Order
 from perdure.control.executors import (
@@ -19,7 +20,6 @@ from perdure.control.executors import (
 )
 from perdure.control.item_command import ItemCommand
 from perdure.control.item_list import ItemList
-from perdure.control.leftovers import Census
 from perdure.control.shard_queue import Shard
 from perdure.core import dispatch_commands as d
 from perdure.core.batch import inventory_digest
@@ -105,7 +105,7 @@ class Dispatch(NamedTuple):
     node: Node
     executor: Executor
     items: ItemList
-    census: Census | None
+    shared: Shared
     timeout_s: float | None
 
 
@@ -156,7 +156,7 @@ def send_worker(dispatch: Dispatch, shard: Shard, *, number: int, done: int) -> 
             dispatch.executor,
             order,
             wall_s=dispatch.timeout_s,
-            census=dispatch.census,
+            shared=dispatch.shared,
         )
     except HaltError as error:
         if engine.is_usable and invocation in engine.replica.state.slots:

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from perdure.control.batch_job import BatchJob
+from perdure.control.child_files import Shared
 from perdure.control.dispatch_control import DispatchControl
 from perdure.control.endings import Emit
 from perdure.control.executor import RunningCommand
 from perdure.control.item_list import ItemList
-from perdure.control.leftovers import Census
 from perdure.control.life_signs import LifeSigns
 from perdure.control.outcome import Ended
 from perdure.control.shard_adoption import (
@@ -59,7 +59,7 @@ class ShardRun:
         *,
         control: DispatchControl,
         emit: Emit,
-        census: Census | None,
+        shared: Shared,
         retry_wait_s: float,
     ) -> None:
         """Looks into what workers of former attempts have left; the node is RUNNING.
@@ -79,7 +79,7 @@ class ShardRun:
         self._emit = emit
         self._size = batch.shard or shard_default
         self._errors_of = schema_errors(batch.schema) if batch.schema is not None else None
-        self._dispatch = Dispatch(engine, node, executor, items, census, batch.timeout_s)
+        self._dispatch = Dispatch(engine, node, executor, items, shared, batch.timeout_s)
         self._running: dict[str, Worker] = {}
         self._signs = LifeSigns(engine, emit)
         self._dead: Final = DeadWorkers(engine.disk, self._errors_of)

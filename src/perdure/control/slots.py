@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from perdure.control.child_files import Shared
 from perdure.control.dispatch_control import DispatchControl
 from perdure.control.endings import Claim, Emit, Endings
 from perdure.control.executor import RunningCommand
@@ -24,7 +25,6 @@ from perdure.control.executors import (
     start_facts,
     start_order,
 )
-from perdure.control.leftovers import Census
 from perdure.control.life_signs import LifeSigns
 from perdure.control.outcome import Ended, death_mode
 from perdure.core.contract import InstanceOrder
@@ -65,8 +65,7 @@ class CommandSlots:
         self._control = control
         self._emit = emit
         self._signs = LifeSigns(engine, emit)
-        self.census: Census | None = None
-        """What spares a look at every process when a child has ended."""
+        self.shared = Shared()
         self._at_work: dict[str, _AtWork] = {}
 
     def __len__(self) -> int:
@@ -103,7 +102,7 @@ class CommandSlots:
             executor,
             order,
             wall_s=node.spec.budget.max_wall_s,
-            census=self.census,
+            shared=self.shared,
         )
         log = os.path.relpath(started.log_path, self._engine.layout.root)
         self._at_work[node_id] = _AtWork(executor, order, started.command, log)

@@ -34,6 +34,7 @@ from perdure.core.supervision_decide import decide_action
 from perdure.core.supervision_records import Action, Derived, Schedule, SupervisionFile
 from perdure.errors import BusyError, HaltError, UsageError
 from perdure.ports import FileLock
+from perdure.runtime.masking import masker_for
 from perdure.runtime.reader import Reader
 from perdure.runtime.world import World, real_world
 from perdure.storage.supervision_file import SupervisionStore
@@ -74,7 +75,8 @@ class Supervisor:
         self._world = world or real_world()
         self._config = config
         self._emit = emit
-        self._store = SupervisionStore(self._world.disk, self.workspace)
+        masker = masker_for(self._world.environment)
+        self._store = SupervisionStore(self._world.disk, self.workspace, masker)
         self._kept: FileLock | None = None
         """Held while messages of the last report are on their way to whoever is to see them."""
 

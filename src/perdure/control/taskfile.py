@@ -9,6 +9,7 @@ Never: runs, writes or reads anything, or guesses what an unknown key was meant 
 
 import hashlib
 import os
+import re
 from typing import Any, Final
 
 import msgspec
@@ -25,10 +26,11 @@ from perdure.errors import TaskFileError
 __all__ = ["NodePlan", "TaskFile", "TaskFileError", "load_task_file"]
 
 task_file_bytes_max: Final = 4 << 20
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 _TASK_KEYS: Final = (
     "task_id", "task", "goal", "acceptance", "tier", "policies", "people", "delegation",
-    "standing_authorities", "grants", "nodes",
+    "standing_authorities", "grants", "secrets", "nodes",
 )  # fmt: skip
 
 _TASK_HINTS: Final = {
@@ -52,6 +54,8 @@ class TaskFile(msgspec.Struct, frozen=True):
     """Effect class to a rung of the delegation ladder; what is absent has its default."""
     standing_authorities: tuple[str, ...] = ()
     """Nodes whose external effect (S3) is allowed by whoever creates the task; ``*`` is all."""
+    secrets: tuple[str, ...] = ()
+    """Environment variables whose values are masked wherever they would be written (SE-1)."""
     sha256: str = ""
     """Of the file's bytes, in hex."""
     path: str = ""
@@ -132,6 +136,7 @@ class _TaskReader:
             people=self.people.people(fields["people"][1]) if "people" in fields else {},
             delegation=self.people.rungs,
             standing_authorities=self._authorities(fields),
+            secrets=self._secrets(fields),
             nodes=self._nodes(tree, fields, nodes),
         )
         self._check_deps(nodes)
@@ -168,6 +173,19 @@ class _TaskReader:
             return ()
         entries = self.reader.texts(fields["standing_authorities"][1], "standing_authorities")
         return tuple(text for _, text in entries)
+
+    def _secrets(self, fields: dict[str, tuple[Place, Tree]]) -> tuple[str, ...]:
+        """Names of variables. What is none may be the secret itself, so it is not quoted."""
+        if "secrets" not in fields:
+            return ()
+        names = {}
+        for place, text in self.reader.texts(fields["secrets"][1], "secrets"):
+            if _VARIABLE.fullmatch(text):
+                names[text] = place
+            else:
+                fix = "write the name of the environment variable that holds it"
+                self.reader.bad(place, "an entry of secrets is no name of a variable", fix)
+        return tuple(names)
 
     def _nodes(
         self, tree: Tree, fields: dict[str, tuple[Place, Tree]], reader: NodeReader

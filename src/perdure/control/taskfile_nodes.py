@@ -41,6 +41,7 @@ from perdure.core.model import (
     contract_bytes_max,
     title_chars_max,
 )
+from perdure.core.tiers import default_level
 from perdure.errors import PathError, UsageError
 from perdure.storage.workspace import normal_path, reserved_reason
 
@@ -82,6 +83,16 @@ class NodePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     effect: Effect = "S0"
     successor_of: str | None = None
     """The quarantined or cancelled node that this one stands in for (N14)."""
+    level_by_tier: bool = False
+    """No level is named: it is the one that the tier asks for, and a task that exists already may
+    be of another tier than its file says (:func:`at_tier`)."""
+
+
+def at_tier(plan: NodePlan, tier: int) -> NodePlan:
+    """The plan as it is in a task of this tier."""
+    if not plan.level_by_tier:
+        return plan
+    return msgspec.structs.replace(plan, verification_level=default_level(tier))
 
 
 class Dep(NamedTuple):
@@ -124,7 +135,7 @@ class NodeReader:
 
         spec = self._spec(node_id, fields)
         title = value("title")
-        level = word("verify", VERIFICATION_LEVELS, "V1")
+        level = word("verify", VERIFICATION_LEVELS, default_level(self.tier))
         if level == "V0" and self.tier > 0 and spec.outputs != ():
             what = "verify V0 is for tier 0 and for scratch nodes (outputs: none)"
             reader.bad(fields["verify"][1].place, what, "write V1")
@@ -145,6 +156,7 @@ class NodeReader:
             ),
             effect=cast(Effect, word("effect", EFFECTS, "S0")),
             successor_of=(reader.text(before, "successor_of") if before else "") or None,
+            level_by_tier="verify" not in fields,
         )
         return plan if node_id else None
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from perdure.core import commands as c
+from perdure.core import observed_commands as o
 from perdure.core.gates import gate_named, is_of_gate
 from perdure.core.grants import may_write
 from perdure.core.lookup import contract_of, near
@@ -246,7 +247,7 @@ def _executor(state: State, actor: Actor, command: c.Command) -> None:
         if command.node_id:
             _check_own(state, actor, command.node_id)
             _check_not_over(state, actor, command.node_id)
-    elif isinstance(command, c.Observe | c.AppendRaw):
+    elif isinstance(command, o.Observe | c.AppendRaw):
         if command.entity_type in ("node", "task"):
             _check_own(state, actor, command.entity_id if command.entity_type == "node" else None)
     elif isinstance(command, _OWN):
@@ -262,8 +263,8 @@ def _executor(state: State, actor: Actor, command: c.Command) -> None:
 
 
 _OWN: Final = (
-    c.FailNode, c.RecordReceipt, c.RegisterArtifact, c.AttachArtifact, c.ConfirmBlock,
-    c.RecordReply,
+    c.FailNode, c.RecordReceipt, c.RegisterArtifact, c.AttachArtifact, o.ConfirmBlock,
+    o.RecordReply,
 )  # fmt: skip
 
 
@@ -300,7 +301,7 @@ def _verifier(state: State, actor: Actor, command: c.Command) -> None:
 
 
 def _recorder(state: State, actor: Actor, command: c.Command) -> None:
-    if isinstance(command, c.Observe) and command.claim:
+    if isinstance(command, o.Observe) and command.claim:
         raise _may_not(actor.role, "claim that a node is complete", DO)
     _verifier(state, actor, command)
 

@@ -106,6 +106,15 @@ def moment(ts: str) -> float | None:
         return None
 
 
+_TIMED_OP: Final = re.compile(r"op-(\d{1,15})-")
+
+
+def op_time_ms(op: str) -> int:
+    """When an op id of our own making (``op-MILLISECONDS-RANDOM``) was made; 0 for any other."""
+    match = _TIMED_OP.match(op)
+    return int(match[1]) if match is not None else 0
+
+
 def encode_commit(
     tip: ChainTip,
     drafts: Sequence[Draft],
@@ -304,6 +313,11 @@ def judge_tail(rest: bytes, tip: ChainTip) -> bool:
         elif len(event.c) != 2 or event.seq - event.c[0] != tip.seq:
             return False
     return True
+
+
+def event_on(line: bytes) -> Event | None:
+    """The event that a line is, or ends with behind the remains of another; None without one."""
+    return _intact(line)[0]
 
 
 def _intact(line: bytes) -> tuple[Event | None, bool]:

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from perdure.core import closing_commands as k
 from perdure.core import dispatch_commands as d
+from perdure.core import observed_commands as o
 from perdure.core.dispatching import Death, Usage
 from perdure.core.events import Draft
 from perdure.core.model import (
@@ -71,7 +73,8 @@ class AddNode(msgspec.Struct, frozen=True):
     deps: tuple[str, ...] = ()
     spec: Spec = Spec()
     priority: int = 0
-    verification_level: VerificationLevel = "V1"
+    verification_level: VerificationLevel | None = None
+    """None: what the task's tier asks for."""
     resume_policy: ResumePolicy = "reverify_if_amended"
     effect: Effect = "S0"
     successor_of: str | None = None
@@ -215,6 +218,10 @@ class RecordDecision(msgspec.Struct, frozen=True):
     options: tuple[str, ...] = ()
     choice: str = ""
     authority: str = ""
+    memory: tuple[dict[str, Any], ...] = ()
+    """Entries of the memory store that influenced it: ``id``, ``store``, ``sha256``, ``flags``."""
+    edges: tuple[tuple[str, str], ...] = ()
+    """Typed edges from this decision: kind and what it leads to (``core.provenance``)."""
 
 
 class AskQuestion(msgspec.Struct, frozen=True):
@@ -327,52 +334,6 @@ class ChangePolicy(msgspec.Struct, frozen=True):
     window: str = ""
 
 
-class Observe(msgspec.Struct, frozen=True):
-    """Somebody saw something; it is truth about the world, not a move (supervision)."""
-
-    kind: str
-    """STEP_PROGRESS, STEP_COMPLETED, TASK_COMPLETED, EXTERNAL_OBSERVED or DOWNLOAD_OBSERVED."""
-    entity_type: str
-    entity_id: str
-    """Empty: the task."""
-    summary: str = ""
-    facts: dict[str, str] = {}
-    payload: dict[str, Any] = {}
-    """What the kind needs besides: provider, job_id, state; status, path, ..."""
-    claim: bool = False
-    """Of STEP_COMPLETED: the node is claimed complete (N03) in the same commit."""
-
-
-class ConfirmBlock(msgspec.Struct, frozen=True):
-    """The owner says what keeps a node, or the task, from going on."""
-
-    node_id: str
-    """Empty: the task."""
-    reason: str
-    needs: tuple[str, ...]
-    safe_next_step: str
-    failure_type: str = ""
-    facts: dict[str, str] = {}
-    resume_token: str = ""
-    summary: str = ""
-
-
-class RecordReply(msgspec.Struct, frozen=True):
-    """The owner answers the supervisor with one of the letters A to E."""
-
-    letter: str
-    node_id: str = ""
-    summary: str = ""
-    facts: dict[str, str] = {}
-    reason: str = ""
-    needs: tuple[str, ...] = ()
-    safe_next_step: str = ""
-    failure_type: str = ""
-    resume_token: str = ""
-    claim: bool = False
-    """Of C with a node: the node is claimed complete (N03) in the same commit."""
-
-
 class MoveTask(msgspec.Struct, frozen=True):
     """Take FSM-T to a state, through every row that lies between."""
 
@@ -394,7 +355,9 @@ Command = (
     StartTask | AddNode | AmendNode | MoveNode | FailNode | RetryNode | RecordReceipt | CancelNodes
     | RegisterArtifact | AttachArtifact | Beat | WriteNote | RecordDecision | AskQuestion | AskGate
     | AnswerQuestion | LogSteering | PropagateSteering | AmendGoal | SplitNode | QuarantineNode
-    | ChangePolicy | Observe | ConfirmBlock | RecordReply | MoveTask | AppendRaw
+    | ChangePolicy | o.Observe | o.ConfirmBlock | o.RecordReply | MoveTask | AppendRaw
     | d.OpenSlot | d.CloseSlot | d.Suspect | d.RecordLate | d.ChangeMode | d.RecordAudit
     | d.RecordPlan | d.MovePhase
+    | k.RecordTaskAudit | k.CorrectTaskAudit | k.OpenRepairs | k.ArchiveTask | k.AcceptContent
+    | k.CloseTask | k.NoteDoc | k.NoteStale | k.RecordWalk
 )  # fmt: skip

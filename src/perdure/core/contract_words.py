@@ -8,11 +8,12 @@ from collections.abc import Iterable
 
 from perdure.core.batch import LEDGER_NAME, LOG_NAME
 from perdure.core.model import Node
+from perdure.core.tiers import owes_receipt
 
 
-def common_constraints(node: Node, recall: str) -> list[str]:
+def common_constraints(node: Node, recall: str, tier: int) -> list[str]:
     """What holds for whoever works for a node; ``recall`` is the file that voids the contract."""
-    return [*standing_constraints(recall), *_effect_constraints(node)]
+    return [*standing_constraints(recall), *_effect_constraints(node, tier)]
 
 
 def write_constraint(place: str, grants: Iterable[str]) -> str:
@@ -59,11 +60,13 @@ def audit_constraints(place: str, verdict: str) -> list[str]:
     ]
 
 
-def _effect_constraints(node: Node) -> list[str]:
+def _effect_constraints(node: Node, tier: int) -> list[str]:
     if node.effect == "S1":
         return ["What you may change outside your place was copied to artifacts/old/ first."]
-    if node.effect != "S3":
+    if not owes_receipt(tier, node.effect):
         return []
+    if node.effect == "S2":
+        return ["Record a RECEIPT of each external effect right after it: perdure receipt."]
     if node.receipt is not None:
         return [f"The external effect has happened (receipt {node.receipt}): do not repeat it."]
     return ["Record a RECEIPT right after the external effect, before anything else."]

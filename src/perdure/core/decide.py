@@ -5,26 +5,32 @@ returns has not happened yet; it has once the commit is durable. The parts that 
 with artifacts are in ``decide_node``, ``decide_ending`` and ``decide_artifact``.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
+from perdure.core import closing_commands as k
 from perdure.core import commands as c
 from perdure.core import dispatch_commands as d
+from perdure.core import observed_commands as o
 from perdure.core.authority import check_authority
+from perdure.core.closing import EDGE_KINDS, closed_refusal
 from perdure.core.events import ENTITY_TYPES, KINDS, Draft
 from perdure.core.fold import Replica
 from perdure.core.late import LateModule
-from perdure.core.lookup import contract_of, node_of
+from perdure.core.lookup import contract_of, near, node_of
 from perdure.core.machine import count_states, task_edge
 from perdure.core.model import FORMAT_VERSION, State
 from perdure.core.moves import task_move
 from perdure.core.naming import check_facts, check_id, check_text
-from perdure.errors import RefusedError, TransitionError, UsageError
+from perdure.errors import NotFoundError, RefusedError, TransitionError, UsageError
 
 _TERMINAL_ALLOWED: Final = (
     c.WriteNote, c.RecordDecision, c.LogSteering, c.PropagateSteering, c.MoveTask, c.AppendRaw,
+    k.RecordTaskAudit, k.CorrectTaskAudit, k.ArchiveTask, k.AcceptContent, k.CloseTask,
+    k.NoteDoc, k.NoteStale,
 )  # fmt: skip
 
 
@@ -38,6 +44,8 @@ def decide(replica: Replica, command: c.Command, context: c.Context) -> c.Decisi
             rule="FST-3",
             fix="Start a new task for further work.",
         )
+    if state.closing.closed and not isinstance(command, k.CloseTask):
+        raise closed_refusal(state.task_id, state.closing.closed)
     check_authority(state, command, context)
     decider = _DECIDERS.get(type(command))
     if decider is None:
@@ -165,7 +173,7 @@ def _record_decision(replica: Replica, command: c.RecordDecision, context: c.Con
     check_text(command.text, "decision")
     decision_id = command.decision_id or f"DR-{replica.state.decisions + 1}"
     check_id(decision_id, "a decision id")
-    payload = {
+    payload: dict[str, Any] = {
         "op": "decision",
         "id": decision_id,
         "rationale": command.text,
@@ -173,7 +181,43 @@ def _record_decision(replica: Replica, command: c.RecordDecision, context: c.Con
         "choice": command.choice,
         "authority": command.authority or context.actor,
     }
-    return c.Decision((Draft("DECISION", "task", replica.state.task_id, payload),))
+    if command.memory:
+        payload["memory"] = list(command.memory)
+    if command.edges:
+        payload["edges"] = [list(edge) for edge in command.edges]
+    for kind, ref in command.edges:
+        _check_edge(replica.state, kind, ref)
+    based_on = [ref for kind, ref in command.edges if kind == "DERIVED_FROM"]
+    evidence = (*(str(entry["id"]) for entry in command.memory), *based_on)
+    return c.Decision((Draft("DECISION", "task", replica.state.task_id, payload, evidence),))
+
+
+_SAID_ELSEWHERE: Final = re.compile(r"(DR-|MEM-|git:|contracts/|instances/).")
+"""What a state does not list, and a decision may refer to all the same."""
+
+
+def _check_edge(state: State, kind: str, ref: str) -> None:
+    """Raise UsageError for an edge that there is not, NotFoundError for one that leads nowhere."""
+    if kind not in EDGE_KINDS:
+        raise UsageError(
+            f"there is no edge {kind!r}.",
+            code="unknown_edge",
+            rule="INV-9",
+            fix=f"Use one of {', '.join(EDGE_KINDS)}.",
+        )
+    number = ref.removeprefix("J-")
+    if ref != number and number.isdecimal() and 1 <= int(number) <= state.seq:
+        return
+    known = (state.nodes, state.artifacts, state.questions, state.closed_questions, state.steering)
+    if any(ref in names for names in known) or _SAID_ELSEWHERE.match(ref):
+        return
+    raise NotFoundError(
+        f"there is no {ref!r} that a decision could speak of.",
+        code="unknown_ref",
+        rule="IN-2",
+        fix="Name a node, an artifact, a decision, or an event such as J-42.",
+        suggestions=near(ref, [*state.nodes, *state.artifacts]),
+    )
 
 
 def _receipt(replica: Replica, command: c.RecordReceipt, context: c.Context) -> c.Decision:
@@ -268,6 +312,10 @@ _OBSERVED: Final = LateModule("perdure.core.decide_observed")
 _SLOT: Final = LateModule("perdure.core.decide_slot")
 _AUDIT: Final = LateModule("perdure.core.decide_audit")
 _INSTANCE: Final = LateModule("perdure.core.decide_instance")
+_TASK_AUDIT: Final = LateModule("perdure.core.decide_task_audit")
+_ARCHIVE: Final = LateModule("perdure.core.decide_archive")
+_DOCS: Final = LateModule("perdure.core.decide_docs")
+_WALK: Final = LateModule("perdure.core.decide_walk")
 
 _LATE_DECIDERS: Final[Mapping[type, tuple[LateModule, str]]] = {
     c.AddNode: (_NODE, "decide_add"),
@@ -287,9 +335,9 @@ _LATE_DECIDERS: Final[Mapping[type, tuple[LateModule, str]]] = {
     c.AmendNode: (_REPLAN, "decide_amend"),
     c.SplitNode: (_REPLAN, "decide_split"),
     c.QuarantineNode: (_REPLAN, "decide_give_up"),
-    c.Observe: (_OBSERVED, "decide_observe"),
-    c.ConfirmBlock: (_OBSERVED, "decide_block"),
-    c.RecordReply: (_OBSERVED, "decide_reply"),
+    o.Observe: (_OBSERVED, "decide_observe"),
+    o.ConfirmBlock: (_OBSERVED, "decide_block"),
+    o.RecordReply: (_OBSERVED, "decide_reply"),
     d.OpenSlot: (_SLOT, "decide_open"),
     d.CloseSlot: (_SLOT, "decide_close"),
     d.Suspect: (_SLOT, "decide_suspect"),
@@ -298,4 +346,13 @@ _LATE_DECIDERS: Final[Mapping[type, tuple[LateModule, str]]] = {
     d.RecordAudit: (_AUDIT, "decide_audit"),
     d.RecordPlan: (_INSTANCE, "decide_plan"),
     d.MovePhase: (_INSTANCE, "decide_phase"),
+    k.RecordTaskAudit: (_TASK_AUDIT, "decide_record"),
+    k.CorrectTaskAudit: (_TASK_AUDIT, "decide_correction"),
+    k.OpenRepairs: (_ARCHIVE, "decide_repairs"),
+    k.ArchiveTask: (_ARCHIVE, "decide_archive"),
+    k.AcceptContent: (_ARCHIVE, "decide_accept"),
+    k.CloseTask: (_ARCHIVE, "decide_close"),
+    k.NoteDoc: (_DOCS, "decide_doc"),
+    k.NoteStale: (_DOCS, "decide_stale"),
+    k.RecordWalk: (_WALK, "decide_walk"),
 }

@@ -105,7 +105,7 @@ def claim_drafts(
     ``usage`` in what is given is what the attempt has used, where somebody says so.
     """
     edge = legal_edge(node, "VERIFYING")
-    check_receipt(node)
+    check_receipt(state, node)
     payload = fill_payload(state, node, edge, given, evidence)
     used = payload.get("usage")
     if used is not None:

@@ -34,6 +34,7 @@ from perdure.core.model import (
 from perdure.core.moves import fill_payload, legal_edge, refused, task_move, transition
 from perdure.core.naming import check_id
 from perdure.core.people import gates_max
+from perdure.core.tiers import default_level
 from perdure.errors import RefusedError, TransitionError, UsageError
 
 fix_base_chars_max: Final = 56
@@ -93,7 +94,7 @@ def add_draft(
         command.spec,
         deps=tuple(dict.fromkeys(command.deps)),
         priority=command.priority,
-        verification_level=command.verification_level,
+        verification_level=command.verification_level or default_level(state.tier),
         resume_policy=command.resume_policy,
         effect=command.effect,
         plan=command.plan,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from perdure.core import commands as c
+from perdure.core import observed_commands as o
 from perdure.core.authority import check_authority
 from perdure.core.effects import effect_open, hold_effect
 from perdure.core.events import Draft
@@ -33,7 +34,7 @@ _ENDING: Final = LateModule("perdure.core.decide_ending")  # of those that claim
 size_bytes_max: Final = (1 << 63) - 1
 
 
-def decide_observe(replica: Replica, command: c.Observe, context: c.Context) -> c.Decision:
+def decide_observe(replica: Replica, command: o.Observe, context: c.Context) -> c.Decision:
     """One observation, and with ``claim`` the N03 that cites it (OB-1).
 
     Raises UsageError for a kind, state or status that there is not, and for names and facts that
@@ -75,21 +76,21 @@ _Read = tuple[str, str, dict[str, Any]]
 """What an observation is about, and what it says besides summary and facts."""
 
 
-def _step(state: State, command: c.Observe) -> _Read:
+def _step(state: State, command: o.Observe) -> _Read:
     if command.entity_type == "task":
         return _task(state, command)
     return "node", node_of(state, command.entity_id).node_id, {}
 
 
-def _completed_step(state: State, command: c.Observe) -> _Read:
+def _completed_step(state: State, command: o.Observe) -> _Read:
     return "node", node_of(state, command.entity_id).node_id, {}
 
 
-def _task(state: State, command: c.Observe) -> _Read:
+def _task(state: State, command: o.Observe) -> _Read:
     return "task", state.task_id, {}
 
 
-def _external(state: State, command: c.Observe) -> _Read:
+def _external(state: State, command: o.Observe) -> _Read:
     payload = command.payload
     provider = _name(payload.get("provider"), "provider")
     job_id = _name(payload.get("job_id"), "job id")
@@ -105,7 +106,7 @@ def _external(state: State, command: c.Observe) -> _Read:
     return "external_job", f"{provider}:{job_id}", said
 
 
-def _download(state: State, command: c.Observe) -> _Read:
+def _download(state: State, command: o.Observe) -> _Read:
     payload = command.payload
     name = _name(command.entity_id, "download id")
     status = _word(payload.get("status"), DOWNLOAD_STATUSES, "status of a download")
@@ -126,7 +127,7 @@ def _download(state: State, command: c.Observe) -> _Read:
     return "download", name, {**said, **_node(state, payload)}
 
 
-_READERS: Final[Mapping[str, Callable[[State, c.Observe], _Read]]] = {
+_READERS: Final[Mapping[str, Callable[[State, o.Observe], _Read]]] = {
     "STEP_PROGRESS": _step,
     "STEP_COMPLETED": _completed_step,
     "TASK_COMPLETED": _task,
@@ -174,7 +175,7 @@ def _entity(state: State, node_id: str) -> tuple[str, str]:
 # Blocks
 
 
-def decide_block(replica: Replica, command: c.ConfirmBlock, context: c.Context) -> c.Decision:
+def decide_block(replica: Replica, command: o.ConfirmBlock, context: c.Context) -> c.Decision:
     """BLOCKED_CONFIRMED, and N05 for a node that is at work: it waits until the owner resumes.
 
     Raises UsageError without a reason, a need and a safe next step (OB-3), and for a failure type
@@ -196,7 +197,7 @@ def _check_parts(said: Mapping[str, str], what: str) -> None:
         )
 
 
-def _confirm(state: State, command: c.ConfirmBlock, now: float, before: int = 0) -> list[Draft]:
+def _confirm(state: State, command: o.ConfirmBlock, now: float, before: int = 0) -> list[Draft]:
     """The block, behind ``before`` drafts of the same commit, and what stops the node for it."""
     node = node_of(state, command.node_id) if command.node_id else None
     for what, text in (
@@ -232,7 +233,7 @@ def _confirm(state: State, command: c.ConfirmBlock, now: float, before: int = 0)
 # Replies
 
 
-def decide_reply(replica: Replica, command: c.RecordReply, context: c.Context) -> c.Decision:
+def decide_reply(replica: Replica, command: o.RecordReply, context: c.Context) -> c.Decision:
     """OWNER_REPLY_RECORDED, and in the same commit what its letter says of the truth (OB-4).
 
     A: in progress, the block is lifted; B: blocked; C: completed, which lifts a block as well; D:
@@ -284,16 +285,16 @@ _Said = dict[str, Any]
 
 
 def _in_progress(
-    state: State, command: c.RecordReply, node_id: str, said: _Said, context: c.Context
+    state: State, command: o.RecordReply, node_id: str, said: _Said, context: c.Context
 ) -> list[Draft]:
     resumed = _resumed(state, command, node_id, said, context)
     return [*resumed, Draft("STEP_PROGRESS", *_entity(state, node_id), said)]
 
 
 def _blocked(
-    state: State, command: c.RecordReply, node_id: str, said: _Said, context: c.Context
+    state: State, command: o.RecordReply, node_id: str, said: _Said, context: c.Context
 ) -> list[Draft]:
-    block = c.ConfirmBlock(
+    block = o.ConfirmBlock(
         node_id,
         command.reason,
         command.needs,
@@ -305,7 +306,7 @@ def _blocked(
 
 
 def _completed(
-    state: State, command: c.RecordReply, node_id: str, said: _Said, context: c.Context
+    state: State, command: o.RecordReply, node_id: str, said: _Said, context: c.Context
 ) -> list[Draft]:
     """The completion, behind the end of the block that it answers.
 
@@ -327,13 +328,13 @@ def _completed(
 
 
 def _nothing(
-    state: State, command: c.RecordReply, node_id: str, said: _Said, context: c.Context
+    state: State, command: o.RecordReply, node_id: str, said: _Said, context: c.Context
 ) -> list[Draft]:
     return []
 
 
 def _resumed(
-    state: State, command: c.RecordReply, node_id: str, said: _Said, context: c.Context
+    state: State, command: o.RecordReply, node_id: str, said: _Said, context: c.Context
 ) -> list[Draft]:
     """OWNER_RESUMED, and N09 where the block is what holds the node and nothing else does."""
     resumed = Draft("OWNER_RESUMED", *_entity(state, node_id), said)
@@ -347,7 +348,7 @@ def _resumed(
     return [resumed, transition(node, edge, move, (cited,))]
 
 
-_Truth = Callable[[State, c.RecordReply, str, _Said, c.Context], list[Draft]]
+_Truth = Callable[[State, o.RecordReply, str, _Said, c.Context], list[Draft]]
 _TRUTHS: Final[Mapping[str, _Truth]] = {
     "A": _in_progress,
     "B": _blocked,

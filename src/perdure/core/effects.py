@@ -1,7 +1,8 @@
-"""External effects (S3): whether one is open, what holds a node for it, and its receipt.
+"""External effects: whether one (S3) is open, what holds a node for it, and its receipt.
 
-Invariants: an effect that was allowed and that nothing proves is never simply repeated: a person
-says first whether it happened (C-S3); a claim of completion without the receipt is refused.
+Invariants: an effect that cannot be repeated, was allowed, and that nothing proves is never simply
+repeated: a person says first whether it happened (C-S3); a claim of completion without the receipt
+is refused. At tier 2 so it is for an effect that can be repeated (C-S2), which holds nothing else.
 """
 
 from typing import Final
@@ -10,6 +11,7 @@ from perdure.core.asking import ask_of_attempt
 from perdure.core.events import Draft
 from perdure.core.model import Node, State
 from perdure.core.moves import legal_edge, transition
+from perdure.core.tiers import owes_receipt
 from perdure.core.wake import by_answer
 from perdure.errors import EvidenceError
 
@@ -20,21 +22,17 @@ NOT_DONE: Final = "not-done"
 
 def effect_open(node: Node) -> bool:
     """Whether an external effect (S3) was allowed and nothing proves that it did not happen."""
-    return lacks_receipt(node) and node.state == "RUNNING"
+    return node.effect == "S3" and node.receipt is None and node.state == "RUNNING"
 
 
-def lacks_receipt(node: Node) -> bool:
-    """Whether a node with an external effect (S3) has no receipt for it."""
-    return node.effect == "S3" and node.receipt is None
-
-
-def check_receipt(node: Node) -> None:
-    """Raise EvidenceError for a claim of completion, or a verdict, without the receipt (C-S3)."""
-    if lacks_receipt(node):
+def check_receipt(state: State, node: Node) -> None:
+    """Raise EvidenceError for a claim of completion, or a verdict, without the receipt that the
+    node owes (C-S3; at tier 2 C-S2 as well)."""
+    if node.receipt is None and owes_receipt(state.tier, node.effect):
         raise EvidenceError(
-            f"{node.node_id} has an external effect (S3) and no receipt for it.",
+            f"{node.node_id} has an external effect ({node.effect}) and no receipt for it.",
             code="receipt_missing",
-            rule="C-S3",
+            rule=f"C-{node.effect}",
             fix=f"Record the proof first: perdure receipt {node.node_id} --proof WHAT",
         )
 

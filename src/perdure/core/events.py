@@ -33,19 +33,20 @@ OPS: Final = {
     "AMENDMENT": frozenset(
         {
             "add_node", "amend_node", "replan", "split", "direct_task", "attach_artifact",
-            "quarantine_artifact",
+            "quarantine_artifact", "correct_audit",
         }
     ),
     "DECISION": frozenset(
         {
             "decision", "ask", "answer", "void", "cancel", "retry", "classify", "policy",
-            "revoke_authority", "slot", "mode", "plan",
+            "revoke_authority", "slot", "mode", "plan", "accept_content", "close_task",
         }
     ),
     "NOTE": frozenset(
         {
             "note", "takeover", "recovered", "handoff", "hint", "source", "acknowledged",
-            "slot_closed", "suspected", "late_output", "audit",
+            "slot_closed", "suspected", "late_output", "audit", "task_audit", "memory_proposals",
+            "doc", "doc_stale", "walk",
         }
     ),
 }  # fmt: skip

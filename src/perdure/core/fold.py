@@ -12,9 +12,15 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from perdure.core.codec import moment
+from perdure.core.codec import moment, op_time_ms
 from perdure.core.dispatching import Parent
 from perdure.core.events import Event
+from perdure.core.fold_closing import (
+    CLOSING_DECISIONS,
+    CLOSING_NOTES,
+    fold_correction,
+    fold_masked,
+)
 from perdure.core.fold_dispatch import DISPATCH_DECISIONS, DISPATCH_NOTES
 from perdure.core.fold_moves import fold_transition
 from perdure.core.fold_observed import OBSERVATIONS, note_heartbeat, note_progress
@@ -38,7 +44,6 @@ from perdure.core.model import (
     Policies,
     Spec,
     State,
-    op_time_ms,
     ops_kept_max,
 )
 from perdure.core.payload import mapping, number, record, text, text_or_none, texts
@@ -72,6 +77,8 @@ class Replica:
             _remember_op(state, event.op, event)
         if event.actor.startswith("sponsor:") or event.kind == "STEERING_LOGGED":
             note_contact(state, event)
+        if "masked" in event.payload:
+            fold_masked(state, event.payload["masked"])
         fold = _FOLDS.get(event.kind)
         if fold is not None:
             fold(self, event, event.payload)
@@ -195,6 +202,8 @@ def _amendment(replica: Replica, event: Event, payload: Mapping[str, Any]) -> No
         node = state.nodes.get(text(payload.get("node")))
         if node is not None:
             node.artifacts = tuple(name for name in node.artifacts if name != target)
+    elif op == "correct_audit":
+        fold_correction(state, event, payload)
     elif op == "supersede_artifact":
         status = f"superseded(by:{text(payload.get('by'))})"
         _restate(replica, target, status, text_or_none(payload.get("moved_to")))
@@ -252,7 +261,7 @@ def _note(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None:
         replica.state.next_hint = text(payload.get("text"))
     elif op == "source":
         replica.state.source = mapping(payload.get("source"))
-    elif (fold := DISPATCH_NOTES.get(text(op))) is not None:
+    elif (fold := _NOTES.get(text(op))) is not None:
         fold(replica.state, event, payload)
 
 
@@ -271,8 +280,12 @@ def _receipt(replica: Replica, event: Event, payload: Mapping[str, Any]) -> None
         node.receipt = text(payload.get("id"), event.ref)
 
 
+_NOTES: Final = {**DISPATCH_NOTES, **CLOSING_NOTES}
+_DECISIONS: Final = {**DISPATCH_DECISIONS, **CLOSING_DECISIONS}
+
+
 def _decision(state: State, event: Event, payload: Mapping[str, Any]) -> None:
-    fold = DISPATCH_DECISIONS.get(text(payload.get("op")), fold_decision)
+    fold = _DECISIONS.get(text(payload.get("op")), fold_decision)
     fold(state, event, payload)
 
 

@@ -7,6 +7,8 @@ whether a move was legal was decided before it was committed.
 from collections.abc import Mapping
 from typing import Any, Final, get_args
 
+import msgspec
+
 from perdure.core.batch import is_automatic
 from perdure.core.events import Event
 from perdure.core.failure_text import as_seen
@@ -32,6 +34,7 @@ from perdure.core.model import (
 )
 from perdure.core.payload import number, record, text, text_or_none, texts
 from perdure.core.people import Failure, failures_kept_max
+from perdure.core.tiers import owes_receipt
 
 _SAME_STATE: Final[dict[str, NodeState]] = {state: state for state in get_args(NodeState)}
 """The one string for each state: a default is left out of a record by its identity, so an equal
@@ -47,6 +50,8 @@ def fold_transition(state: State, event: Event, payload: Mapping[str, Any]) -> N
         _move_node(state, event, payload, target)
     elif target in TASK_STATES:
         state.fsm_task = target
+        if target == "ARCHIVED":
+            state.closing = msgspec.structs.replace(state.closing, sub_state="PROCESS_COMPLETE")
 
 
 def _move_node(state: State, event: Event, payload: Mapping[str, Any], target: Any) -> None:
@@ -105,6 +110,8 @@ def _count(state: State, node: Node, event: Event, payload: Mapping[str, Any]) -
 def _enter_running(state: State, node: Node, event: Event, payload: Mapping[str, Any]) -> None:
     node.attempts += 1
     node.blocked = None
+    if node.effect == "S2" and owes_receipt(state.tier, "S2"):
+        node.receipt = None  # what can be repeated is, and each attempt proves its own (C-S2)
     if node.steered:
         mark_reached(state, node, event.ref)
     node.invocation = text(payload.get("invocation")) or text_or_none(payload.get("contract"))

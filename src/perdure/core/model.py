@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 from perdure.core.actions import AgentCall, HumanSlot, PythonCall, SopCall
+from perdure.core.closing import Closing, Doc, Session, Walk
 from perdure.core.dispatching import Audit, Health, Parent, Slot, Usage
 from perdure.core.observed import Observed
 from perdure.core.people import Approval, Contact, Directive, Failure, Gate, Question, Steering
@@ -313,6 +314,9 @@ class Policies(Record, msgspec.Struct, frozen=True):
     """Times the median unit time that a worker may be silent before it is suspected dead."""
     nesting_depth_max: int = 3
     """Levels of instances, the root included (DP-1)."""
+    walk_every_commits: int = 500
+    """Of tier 2: at most so many commits between two walks over all files (WK-1)."""
+    walk_every_s: float = 900.0
 
 
 class State(Record, msgspec.Struct):
@@ -362,6 +366,14 @@ class State(Record, msgspec.Struct):
     """Of an instance of a procedure: ``id``, ``version``, ``sha256`` and ``phases``."""
     phase: str = ""
     """The phase that such an instance is in."""
+    docs: dict[str, Doc] = {}
+    """Path to the newest note of a working document or an external file, newest last."""
+    sessions: tuple[Session, ...] = ()
+    """The newest takeovers, at most ``sessions_kept_max``."""
+    walk: Walk | None = None
+    closing: Closing = Closing()
+    masked: dict[str, int] = {}
+    """What was masked before it was written, by the name of what was found (SE-1)."""
     next_hint: str = ""
     terminal: bool = False
     outcome: str = ""
@@ -377,15 +389,6 @@ class State(Record, msgspec.Struct):
 def text_digest(text: str) -> str:
     """Sixteen hexadecimal digits that tell one text from another."""
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-_TIMED_OP: Final = re.compile(r"op-(\d{1,15})-")
-
-
-def op_time_ms(op: str) -> int:
-    """When an op id of our own making (``op-MILLISECONDS-RANDOM``) was made; 0 for any other."""
-    match = _TIMED_OP.match(op)
-    return int(match[1]) if match is not None else 0
 
 
 @lru_cache(maxsize=16 << 10)  # the same ids at each look at the frontier

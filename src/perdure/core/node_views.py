@@ -7,20 +7,19 @@ from typing import Final
 
 import msgspec
 
-from perdure.core.batch import action_of, criteria_of
+from perdure.core.batch import criteria_of
 from perdure.core.criteria import render_criterion
 from perdure.core.fold import Replica
-from perdure.core.frontier import frontier
 from perdure.core.gates import approval_of, gates_of, open_question_of, refused_as_it_is
 from perdure.core.inbox import shown_time
 from perdure.core.lookup import contract_of
-from perdure.core.machine import edges_from, open_deps, open_nodes, unreplaced
+from perdure.core.machine import edges_from, open_deps
 from perdure.core.model import Node, State
+from perdure.core.next_pointer import next_pointer
 from perdure.core.observed import Block, Download, ExternalJob, StepObserved
 from perdure.core.people import Gate, Question
 from perdure.core.settling import commands_for
-from perdure.core.views import Data, cut, items_max, stuck
-from perdure.core.with_people import with_people
+from perdure.core.views import Data, cut, items_max
 
 brief_chars_max: Final = 1_200
 """Text of a spec that ``next`` shows."""
@@ -28,28 +27,17 @@ directive_chars_max: Final = 200
 """Text of an instruction that ``next`` shows."""
 
 
-_BY_RUN_ALONE: Final = ("map", "python", "agent", "sop")
-"""Actions that nobody carries out by hand."""
-
-
 def next_step(replica: Replica) -> Data:
     """The first of the frontier and what doing it takes; or why there is none."""
+    pointer = next_pointer(replica)
+    if pointer["node"] is None:
+        return pointer
     state = replica.state
-    names = frontier(replica)
-    if not names:
-        open_names = open_nodes(state)
-        return {
-            "node": None,
-            "why": _why_nothing(state, open_names),
-            "open": open_names[:items_max],
-            "stuck": stuck(replica),
-            "with_people": with_people(state)[:items_max],
-        }
-    node = state.nodes[names[0]]
+    node = state.nodes[pointer["node"]]
     outputs = node.spec.outputs
     return {
         "node": node.node_id,
-        "title": cut(node.title),
+        "title": pointer["title"],
         "goal": cut(node.spec.goal, brief_chars_max),
         "scope": f"artifacts/{node.node_id}/",
         "outputs": None if outputs is None else list(outputs[:items_max]),
@@ -62,27 +50,9 @@ def next_step(replica: Replica) -> Data:
         ][:items_max],
         "attempt": node.attempts + 1,
         "last_failure": cut(node.diagnosis, 400),
-        "others_ready": len(names) - 1,
-        "commands": ["perdure run FILE"]
-        if action_of(node.spec) in _BY_RUN_ALONE
-        else [
-            f"perdure start {node.node_id}",
-            f"perdure beat {node.node_id}",
-            f"perdure submit {node.node_id}",
-        ],
+        "others_ready": pointer["others_ready"],
+        "commands": pointer["commands"],
     }
-
-
-def _why_nothing(state: State, open_names: list[str]) -> str:
-    if not state.nodes:
-        return "the task has no nodes yet; `perdure add` makes one"
-    if open_names:
-        return "what is open has to wait"
-    given_up = unreplaced(state)
-    if given_up:
-        named = ", ".join(given_up[:3]) + (" and others" if len(given_up) > 3 else "")
-        return f"{named} was given up (QUARANTINED), and no successor has taken its place"
-    return "everything is done"
 
 
 def show(replica: Replica, name: str) -> Data:

@@ -29,6 +29,28 @@ def name_fragment(offset: int, reason: str, tail: bytes) -> Fragment:
     return Fragment(path, digest, len(tail), f"torn tail ({reason})")
 
 
+def name_damaged(which: str, offset: int, why: str, digest: str, size_bytes: int) -> Fragment:
+    """What bytes of ``which`` (journal or mirror) are called that its twin does not bear out."""
+    path = f"tmp/recovered/{which}-damaged-{offset}-{digest[:16]}.bin"
+    return Fragment(path, digest, size_bytes, f"damaged bytes of the {which} ({why})")
+
+
+_KEPT: Final = {
+    "journal-tail": "torn tail, found set aside",
+    "journal-damaged": "damaged bytes of the journal, found set aside",
+    "mirror-damaged": "damaged bytes of the mirror, found set aside",
+}
+
+
+def kept_fragment(name: str, offset_max: int) -> str:
+    """What a file in ``tmp/recovered`` of this name is, if a recovery has set it aside; else
+    empty. Its bytes stood at no later position than ``offset_max``."""
+    kind, _, rest = name.removesuffix(".bin").rpartition("-")[0].rpartition("-")
+    if kind not in _KEPT or not rest.isdecimal() or int(rest) > offset_max:
+        return ""
+    return _KEPT[kind]
+
+
 def register_fragment(fragment: Fragment) -> Draft:
     """The event that keeps a set-aside fragment on record, quarantined."""
     payload = {

@@ -94,6 +94,11 @@ def unseal_snapshot(data: bytes) -> tuple[State, ChainTip] | None:
         return None
 
 
+def state_hash(state: State) -> str:
+    """The sha256 of everything that a journal prefix says: equal for equal histories (F27)."""
+    return sha256(to_json(state, sort=True)).hexdigest()
+
+
 def graph_view(state: State) -> dict[str, Any]:
     """``task-graph.json`` (formats.md)."""
     return {

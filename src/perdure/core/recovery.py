@@ -139,7 +139,8 @@ def plan_recovery(replica: Replica, findings: Findings, context: c.Context) -> P
         if rule.repair in ("keep", "verify_again"):
             continue
         found.append(_describe(node, facts, rule))
-        if rule.repair == "report":
+        # An archived task takes no further work (FST-3): what it has lost is told, not made again.
+        if rule.repair == "report" or (state.fsm_task == "ARCHIVED" and rule.repair == "reopen"):
             suspects.append(node_id)
             continue
         repair = _REPAIRS[rule.repair](replica, node, facts, context)
@@ -207,8 +208,11 @@ def plan_steering(
 def finish_plan(plan: Plan, before: State, planned: Replica) -> tuple[Draft, ...]:
     """R7: the task's own moves and the recovery NOTE, in front of and behind the repairs.
 
-    ``planned`` is the state with the repairs applied. Empty when there is nothing to say.
+    ``planned`` is the state with the repairs applied. Empty when there is nothing to say, and for a
+    task that is closed, to which nothing is written (FST-3).
     """
+    if before.closing.closed:
+        return ()
     interrupted = before.fsm_task in ("EXECUTING", "RECOVERING") and bool(
         plan.drafts or plan.repaired
     )

@@ -7,8 +7,10 @@ what, is in ``authority``.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from perdure.core import closing_commands as k
 from perdure.core import commands as c
 from perdure.core import dispatch_commands as d
+from perdure.core import observed_commands as o
 
 ROLES: Final = ("sponsor", "coordinator", "executor", "verifier", "recorder", "gatekeeper")
 ALIASES: Final = {"coord": "coordinator", "worker": "executor", "auditor": "verifier"}
@@ -65,9 +67,9 @@ RIGHTS: Final[Mapping[type, Right]] = {
     c.LogSteering: Right("steer", ("sponsor", "coordinator")),
     c.AmendGoal: Right("change the goal", ("sponsor",)),
     c.ChangePolicy: Right("change a policy", ("sponsor", "coordinator")),
-    c.Observe: _OBSERVE,
-    c.ConfirmBlock: Right("confirm a block", DO),
-    c.RecordReply: Right("reply to the supervisor", DO),
+    o.Observe: _OBSERVE,
+    o.ConfirmBlock: Right("confirm a block", DO),
+    o.RecordReply: Right("reply to the supervisor", DO),
     c.MoveTask: Right("pause the task or set it going", DIRECT),
     c.AppendRaw: _OBSERVE,
     d.OpenSlot: Right("dispatch a worker", ("coordinator",)),
@@ -78,6 +80,20 @@ RIGHTS: Final[Mapping[type, Right]] = {
     d.RecordAudit: Right("give an independent verdict", ("verifier", "coordinator")),
     d.RecordPlan: Right("record the plan of an instance", ("coordinator",)),
     d.MovePhase: Right("move an instance to a phase", ("coordinator",)),
+    k.RecordTaskAudit: Right(
+        "put a task audit on record", ("coordinator", "verifier", "sponsor", "gatekeeper")
+    ),
+    k.CorrectTaskAudit: Right(
+        "correct a task audit", ("coordinator", "verifier", "sponsor", "gatekeeper")
+    ),
+    k.OpenRepairs: Right("add nodes for what the final audit found", ("coordinator",)),
+    k.ArchiveTask: Right("archive the task", DIRECT),
+    k.AcceptContent: Right("accept what the task has made", ("sponsor",)),
+    k.CloseTask: Right("close the task for good", DIRECT),
+    k.NoteDoc: Right("note a document", _ALL),
+    # What it says was seen on the disk, whoever is at hand to write it.
+    k.NoteStale: Right("note that a document has changed", _ALL),
+    k.RecordWalk: Right("put a walk over the files on record", ("coordinator",)),
 }
 """Every command there is (tests/conformance/test_roles.py)."""
 

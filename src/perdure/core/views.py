@@ -67,7 +67,35 @@ def status(replica: Replica, *, limit: int) -> Data:
         "questions": {q.question_id: cut(q.text) for q in state.questions.values()},
         "stuck": stuck(replica),
         "with_people": with_people(state)[:items_max],
+        "closing": _closing(state),
+        "masked": dict(state.masked),
         "next_hint": state.next_hint,
+        **_walk(state),
+    }
+
+
+def _walk(state: State) -> Data:
+    """The newest walk over all files, where there has been one (tier 2)."""
+    walk = state.walk
+    if walk is None:
+        return {}
+    told = {"ref": walk.ref, "at": walk.at, "checked": walk.checked}
+    return {"walk": {**told, "failed": list(walk.failed[:items_max])}}
+
+
+def _closing(state: State) -> Data:
+    closing = state.closing
+    then = ""
+    if state.fsm_task == "FINAL_AUDIT" and not state.parent:  # a nested task ends with its parent
+        then = "perdure archive"
+    elif closing.accepted and not closing.closed:
+        then = "perdure archive --close"
+    elif closing.sub_state and not closing.accepted:
+        then = "perdure archive --accept TEXT --actor sponsor:NAME"
+    return {
+        "sub_state": closing.sub_state,
+        "audit": closing.audit or None,
+        "next": then,
     }
 
 

@@ -19,14 +19,16 @@ from perdure.errors import BusyError, HaltError, StorageError, UsageError
 from perdure.jobs import endings
 from perdure.jobs.checkpoints import Checkpoints
 from perdure.jobs.exclusive import Claim
-from perdure.jobs.lines import encode_line, encode_value, item_hash
+from perdure.jobs.lines import encode_value, item_hash
 from perdure.jobs.log import FindingLog
+from perdure.jobs.masked import check_cursor, masked_error, masked_line
 from perdure.jobs.position import Position, decoded, shown_error
 from perdure.jobs.recent import RecentFile
 from perdure.jobs.records import ErrorEntry, Failure, Finding, Notice
 from perdure.jobs.repair import TORN_NAME, clear_damage, utc_name
 from perdure.jobs.scan import LogScan, group_bytes_max
 from perdure.jobs.side_files import SideFiles
+from perdure.runtime.masking import masker_for
 from perdure.runtime.world import World
 
 cursor_bytes_max: Final = 1 << 20
@@ -76,6 +78,8 @@ class JobEngine:
         position: Position,
         log: FindingLog,
         recent: RecentFile,
+        *,
+        secrets: Sequence[str] = (),
     ) -> None:
         self.root = root = claim.root
         self.claim = claim
@@ -87,6 +91,7 @@ class JobEngine:
         self.failure: HaltError | None = None
         """What ended this object; nothing is written any more."""
         self.end_wanted = False
+        self.masker = masker_for(world.environment, secrets)
         self._disk = world.disk
         self._now: Callable[[], float] = world.clock.now
         self._turn = _Turn(self)
@@ -152,7 +157,7 @@ class JobEngine:
     def record_finding(self, key: str, payload: Mapping[str, Any] | None, item: str | None) -> bool:
         """As ``CheckpointedJob.record_finding``."""
         at = timestamp(self._now())
-        digest, line = encode_line(key, {} if payload is None else payload, at, item)
+        digest, line = masked_line(self.masker, key, {} if payload is None else payload, at, item)
         with self._turn:
             if digest in self.position.completed:
                 return False
@@ -164,7 +169,8 @@ class JobEngine:
     def record_error(self, key: str, error: object) -> int:
         """As ``CheckpointedJob.record_error``."""
         digest = item_hash(key)
-        text = shown_error(error)  # before the turn: the object's own code may raise
+        # Before the turn: the object's own code may raise.
+        text = masked_error(self.masker, key, shown_error(error))
         at = timestamp(self._now())
         with self._turn:
             if digest in self.position.completed:
@@ -182,10 +188,12 @@ class JobEngine:
         failures: dict[str, tuple[str, str]] = {}
         for outcome in outcomes:
             if isinstance(outcome, Finding):
-                digest, line = encode_line(outcome.key, outcome.payload, at, outcome.item)
+                payload = outcome.payload
+                digest, line = masked_line(self.masker, outcome.key, payload, at, outcome.item)
                 lines.setdefault(digest, (outcome.key, line))
             else:
-                failure = outcome.key, shown_error(outcome.error)
+                text = masked_error(self.masker, outcome.key, shown_error(outcome.error))
+                failure = outcome.key, text
                 failures.setdefault(item_hash(outcome.key), failure)
         with self._turn:
             completed = self.position.completed
@@ -218,6 +226,7 @@ class JobEngine:
     def set_cursor(self, value: Any) -> None:
         """As ``CheckpointedJob.set_cursor``."""
         data = encode_value(value, "cursor")
+        check_cursor(self.masker, data)
         if len(data) > cursor_bytes_max:
             raise UsageError(
                 f"the cursor has {len(data)} bytes as JSON; {cursor_bytes_max} is the most.",
@@ -322,30 +331,23 @@ class JobEngine:
 
     def forget(self, hashes: Iterable[str]) -> int:
         """As ``CheckpointedJob.forget``."""
-        wanted = set(hashes)
         with self._turn:
-            completed = self.position.completed
             proven: dict[str, str] = {}
             LogScan(0, proven).read(self._disk, self.log.path)
-            dropped = [digest for digest in wanted if digest in completed and digest not in proven]
-            for digest in dropped:
-                del completed[digest]
-            missed = proven.keys() - completed.keys()
-            for digest in missed:
-                completed[digest] = proven[digest]
-                self.position.errors.pop(digest, None)
-            if dropped or missed:
-                self.position.changes += 1
+            dropped, changed = self.position.keep_proven(hashes, proven)
+            if changed:
                 self.checkpoints.write("running")
-        return len(dropped)
+        return dropped
 
-    def set_damage_aside(self) -> int:
+    def set_damage_aside(self, forget: Iterable[str] | None = None) -> int:
         """As ``CheckpointedJob.set_damage_aside``."""
         utc = utc_name(self._now())
         with self._turn:
             self.log.check_in_place()
-            count = clear_damage(self._disk, self.root, utc)
-            if count or self.position.damage.total:
+            proven: dict[str, str] | None = None if forget is None else {}
+            count = clear_damage(self._disk, self.root, utc, proven)
+            changed = bool(count or self.position.damage.total)
+            if changed:
                 notice = None
                 if count:
                     message = (
@@ -355,6 +357,9 @@ class JobEngine:
                     fix = "Nothing needs to be done: items that have no other line run again."
                     notice = Notice("set_aside", None, None, message, fix)
                 self.position.settle_damage(notice)
+            if forget is not None and proven is not None:
+                changed = self.position.keep_proven(forget, proven)[1] or changed
+            if changed:
                 self.checkpoints.write("running")
         return count
 

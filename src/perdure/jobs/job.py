@@ -41,9 +41,12 @@ class CheckpointedJob:
         name: str,
         *,
         world: World | None = None,
+        secrets: Sequence[str] = (),
     ) -> None:
         """Open the job ``name``, new or not.
 
+        ``secrets`` names environment variables whose values are masked in whatever is recorded,
+        besides those of ``PERDURE_SECRETS`` and those whose name says so (SE-1).
         Raises UsageError (no name, no directory), RefusedError (the directory holds another job,
         or something else), LeaseHeldError, StorageError.
         """
@@ -51,7 +54,7 @@ class CheckpointedJob:
         self.name: Final = name
         world = world or real_world()
         self._clock: Final = world.clock
-        self._engine = open_job(world, self.directory, name)
+        self._engine = open_job(world, self.directory, name, secrets)
         # The hook holds the engine, not this object, so dropping the object closes it.
         self._closer = weakref.finalize(self, self._engine.close)
 
@@ -168,6 +171,10 @@ class CheckpointedJob:
         """What opening met and its user should know: lines cut, set aside or unreadable (JB-7)."""
         return tuple(self._engine.position.notices)
 
+    def masked(self, text: str) -> str:
+        """The text as the job would record it: with secrets masked (SE-1). Writes nothing."""
+        return self._engine.masker.mask_text(text)[0]
+
     @property
     def summary_path(self) -> str:
         """The only file that an agent reads to resume."""
@@ -204,16 +211,17 @@ class CheckpointedJob:
         """
         return self._engine.forget(hashes)
 
-    def set_damage_aside(self) -> int:
+    def set_damage_aside(self, *, forget: Iterable[str] | None = None) -> int:
         """Move every line of the log that is no finding to ``.torn/``; returns how many it were.
 
         Blanks stand in their place. Opening leaves such lines alone, unless a crash explains them,
         and tells them every time: they may be put right by hand. This gives them up. Their items
-        run again once ``forget`` was called too. Bytes are durable in ``.torn/`` before they are
-        blanked; a crash in the middle leaves the rest for the next call. Reads the whole log;
-        writes a checkpoint; durable on return. Raises StorageError.
+        run again once ``forget`` was called too, or with ``forget``: then these hashes are
+        forgotten as that method does it, by the same pass over the log. Bytes are durable in
+        ``.torn/`` before they are blanked; a crash in the middle leaves the rest for the next
+        call. Reads the whole log once; writes a checkpoint; durable on return. Raises StorageError.
         """
-        return self._engine.set_damage_aside()
+        return self._engine.set_damage_aside(forget)
 
     # Side files
 

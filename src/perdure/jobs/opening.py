@@ -11,6 +11,7 @@ file of the job.
 
 import shlex
 from codecs import getincrementaldecoder
+from collections.abc import Sequence
 from typing import Final
 
 from perdure.core.codec import timestamp, to_json
@@ -47,7 +48,7 @@ _piece_bytes: Final = 1 << 20
 _text_bytes: Final = 4 << 10
 
 
-def open_job(world: World, directory: str, name: str) -> JobEngine:
+def open_job(world: World, directory: str, name: str, secrets: Sequence[str] = ()) -> JobEngine:
     """Take the job ``name`` in ``directory`` and bring it to where it stands, making it if new.
 
     A crash in the middle costs nothing: the next opening does the same. Raises UsageError,
@@ -59,7 +60,7 @@ def open_job(world: World, directory: str, name: str) -> JobEngine:
     world.disk.make_dirs(root)
     claim = take_job(world, root, name)
     try:
-        engine = _Opening(world, root, name, claim).engine()
+        engine = _Opening(world, root, name, claim).engine(secrets)
         endings.watch(engine)
     except BaseException:
         claim.release()
@@ -90,7 +91,7 @@ class _Opening:
         self.notices: list[Notice] = self.position.notices
         self.state_bytes = 0
 
-    def engine(self) -> JobEngine:
+    def engine(self, secrets: Sequence[str]) -> JobEngine:
         """The job, read and in order, its files renewed."""
         check_place(self.disk, self.root)
         head = self._read_state()
@@ -106,7 +107,7 @@ class _Opening:
             recent = load_recent(self.disk, self.recent_path, as_of, self.notices)
             self._place(head, recent, existed=existed)
             file = RecentFile(self.disk, self.recent_path, recent.n, recent.size_bytes)
-            engine = JobEngine(self.world, self.claim, self.position, log, file)
+            engine = JobEngine(self.world, self.claim, self.position, log, file, secrets=secrets)
             engine.checkpoints.knows(self.state_bytes, proven, is_ours=as_of is not None)
             engine.checkpoints.begin(
                 [self.position.errors[e] for e in recent.errors if e in self.position.errors]

@@ -8,6 +8,7 @@ out is a copy. It touches no file and no clock.
 
 import json
 from collections import deque
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -115,6 +116,23 @@ class Position:
         self.updated_at = at
         self.cursor_changes += 1
         self.changes += 1
+
+    def keep_proven(self, hashes: Iterable[str], proven: Mapping[str, str]) -> tuple[int, bool]:
+        """Drop those of the items that the whole log lacks, and enter all that it has.
+
+        Returns how many were dropped, and whether anything has changed.
+        """
+        completed = self.completed
+        dropped = [name for name in set(hashes) if name in completed and name not in proven]
+        for digest in dropped:
+            del completed[digest]
+        missed = proven.keys() - completed.keys()
+        for digest in missed:
+            completed[digest] = proven[digest]
+            self.errors.pop(digest, None)
+        changed = bool(dropped or missed)
+        self.changes += changed
+        return len(dropped), changed
 
     def settle_damage(self, notice: Notice | None) -> None:
         """No line of the log is damaged any more; ``notice`` says what became of them."""

@@ -209,15 +209,16 @@ def tell_damage(
     return Damage(places, count), notices
 
 
-def clear_damage(disk: Disk, root: str, utc: str) -> int:
+def clear_damage(disk: Disk, root: str, utc: str, findings: dict[str, str] | None = None) -> int:
     """Set every line aside that is no finding, wherever it stands; returns how many it were.
 
-    For a person who asks for it: such a line is evidence. It becomes blanks, durable on return. A
+    ``findings`` gets the others, hash to time: whoever wants both reads the log once. For a person
+    who asks for it: such a line is evidence. It becomes blanks, durable on return. A
     crash in the middle leaves lines that are still there, and whole in ``.torn/`` or in the log.
     Lines near each other are kept together, with what stands between them. Raises StorageError.
     """
     path = f"{root}/{LOG_NAME}"
-    scan = LogScan(0, Unkept(), every_suspect=True)
+    scan = LogScan(0, Unkept() if findings is None else findings, every_suspect=True)
     scan.read(disk, path)
     for runs in _neighbours(_merged(list(scan.suspects))):
         _set_aside(disk, root, BadBytes(runs[0].start, runs[-1].end), utc)

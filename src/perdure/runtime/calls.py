@@ -9,13 +9,14 @@ before its result is written and before it is removed, so a crash in between rep
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from perdure.core.codec import op_time_ms
 from perdure.core.late import LateModule
 from perdure.core.lookup import pending_steering
-from perdure.core.model import op_time_ms
 from perdure.core.naming import check_id
 from perdure.errors import HaltError, RefusedError, StorageError, UsageError
 from perdure.runtime.answers import Answer, Args, check_ruled, told_again
 from perdure.runtime.engine import Engine
+from perdure.runtime.masking import counts_of, mask_call, masker_of
 from perdure.storage import spool
 
 
@@ -38,6 +39,9 @@ _PEOPLE: Final = LateModule("perdure.runtime.calls_on_people")
 _OBSERVED: Final = LateModule("perdure.runtime.calls_on_observed")
 _AUDITS: Final = LateModule("perdure.runtime.calls_on_audits")
 _GOAL: Final = LateModule("perdure.runtime.calls_on_goal")
+_CLOSING: Final = LateModule("perdure.runtime.calls_on_closing")
+_TASK_AUDITS: Final = LateModule("perdure.runtime.calls_on_task_audits")
+_DOCS: Final = LateModule("perdure.runtime.calls_on_docs")
 
 _instructions: Final = LateModule("perdure.runtime.steering")
 _write_here: Final = LateModule("perdure.runtime.write_here")
@@ -73,6 +77,12 @@ CALLS: Final[Mapping[str, Call]] = {
     "observe": Call(_OBSERVED, True),
     "block": Call(_OBSERVED, True),
     "reply": Call(_OBSERVED, True),
+    "doc": Call(_DOCS, True),
+    "record_audit": Call(_TASK_AUDITS, True),
+    "correct_audit": Call(_TASK_AUDITS, True),
+    "archive": Call(_CLOSING, False),
+    "accept": Call(_CLOSING, False),
+    "close": Call(_CLOSING, False),
 }
 
 
@@ -104,10 +114,28 @@ def perform(engine: Engine, name: str, args: Args, *, op: str | None = None) -> 
                     rule="J-1",
                     fix="Look at `perdure log` for its effect; then send it under a new op id.",
                 )
-    answer: Answer = getattr(call.home, name)(engine, args, op)
+    args, masked = _without_secrets(engine, name, args)
+    if masked:
+        engine.masked_before = masked
+    try:
+        answer: Answer = getattr(call.home, name)(engine, args, op)
+    finally:
+        if masked:
+            engine.masked_before = {}
+    if masked:
+        answer = {**answer, "masked": masked}
     if op is not None and answer.get("repeated"):  # the same call again may have been quicker
         return _told_again(engine, name, op) or answer
     return answer
+
+
+def _without_secrets(engine: Engine, name: str, args: Args) -> tuple[Args, dict[str, int]]:
+    """The arguments with secrets masked, and what was masked, also before they came here (SE-1)."""
+    said, masked = dict(args), dict[str, int]()
+    if "masked" in said:
+        masked = counts_of(said.pop("masked"))
+    said, found = mask_call(masker_of(engine), name, said)
+    return said, {**masked, **found}
 
 
 def _told_again(engine: Engine, name: str, op: str) -> Answer | None:
@@ -157,6 +185,8 @@ def ingest(engine: Engine) -> int:
 
 def _carry_out(engine: Engine, message: spool.Message) -> Answer:
     """What a message comes to: its answer, or why it was refused. Raises StorageError."""
+    # What was masked in the call that takes the message in is said by that call's own commit.
+    before, engine.masked_before = engine.masked_before, {}
     try:
         _check_spoolable(message.command)
         _check_args(message.args)
@@ -173,6 +203,8 @@ def _carry_out(engine: Engine, message: spool.Message) -> Answer:
             code="bad_message",
             fix="Send it again, as `perdure` itself would.",
         )
+    finally:
+        engine.masked_before = before
     if message.command == "steer":
         kept = _set_aside_files.keep_words(engine, message, refusal)
         if kept:

@@ -41,7 +41,7 @@ def add(engine: Engine, args: Args, op: str | None) -> Answer:
             deps,
             spec,
             int(args.get("priority") or 0),
-            args.get("verify") or "V1",
+            args.get("verify") or None,
             args.get("resume") or "reverify_if_amended",
             args.get("effect") or "S0",
             args.get("successor_of"),

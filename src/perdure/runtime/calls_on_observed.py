@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.core import commands as c
+from perdure.core import observed_commands as o
 from perdure.core.events import Event
 from perdure.core.late import LateModule
 from perdure.core.lookup import near
@@ -62,7 +62,7 @@ def observe(engine: Engine, args: Args, op: str | None) -> Answer:
         return _answer(engine, engine.execute(command, op=op), about)
 
 
-def _observation(what: str, node: Node | None, args: Args) -> c.Observe:
+def _observation(what: str, node: Node | None, args: Args) -> o.Observe:
     payload: dict[str, Any] = {"node": node.node_id} if node is not None else {}
     about, name = "task", ""
     if what in ("progress", "completed") and node is not None:
@@ -74,7 +74,7 @@ def _observation(what: str, node: Node | None, args: Args) -> c.Observe:
         about, name = "download", str(args.get("id") or "")
         payload |= {key: str(args.get(key) or "") for key in ("status", "path", "checksum")}
         payload["size_bytes"] = args.get("size_bytes")
-    return c.Observe(
+    return o.Observe(
         KINDS[what], about, name, str(args.get("summary") or ""), _facts(args), payload
     )
 
@@ -84,7 +84,7 @@ def block(engine: Engine, args: Args, op: str | None) -> Answer:
     until the owner resumes."""
     with engine.writing():
         node = node_of_call(engine, args) if args.get("node") else None
-        command = c.ConfirmBlock(
+        command = o.ConfirmBlock(
             node.node_id if node is not None else "",
             str(args.get("reason") or ""),
             _texts(args.get("needs")),
@@ -101,7 +101,7 @@ def reply(engine: Engine, args: Args, op: str | None) -> Answer:
     """Record the owner's answer to the supervisor, one of the letters A to E, and what follows."""
     with engine.writing():
         node = node_of_call(engine, args) if args.get("node") else None
-        command = c.RecordReply(
+        command = o.RecordReply(
             str(args.get("letter") or ""),
             node.node_id if node is not None else "",
             str(args.get("summary") or ""),
@@ -134,7 +134,7 @@ def _texts(given: Any) -> tuple[str, ...]:
 
 
 def _claimed_with(
-    engine: Engine, node: Node, command: c.Observe | c.RecordReply, op: str | None
+    engine: Engine, node: Node, command: o.Observe | o.RecordReply, op: str | None
 ) -> Answer:
     """Carry out a word of completion, with the claim and its registrations where that is possible.
 

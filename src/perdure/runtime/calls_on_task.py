@@ -69,6 +69,8 @@ def decide(engine: Engine, args: Args, op: str | None) -> Answer:
         tuple(args.get("options") or ()),
         str(args.get("choice") or ""),
         str(args.get("authority") or ""),
+        tuple(args.get("memory") or ()),
+        tuple((str(kind), str(ref)) for kind, ref in args.get("edges") or ()),
     )
     committed = engine.execute(command, op=op)
     made = [event.payload.get("id") for event in committed.events]

@@ -22,6 +22,7 @@ from perdure.core.model import contract_bytes_max
 from perdure.core.views import cut
 from perdure.errors import RefusedError, StorageError
 from perdure.runtime.engine import Engine
+from perdure.runtime.masking import masker_of
 
 names_tried_max: Final = 3
 """Invocation ids that are drawn before a contract without a free name is given up."""
@@ -48,7 +49,7 @@ def write_contract(engine: Engine, order: Callable[[str], Contract]) -> IssuedCo
     contract = order(invocation_id)
     check_grants(contract.authority_grants)
     # A value a line: tools of agents that read a file cut long lines (at 2,000 characters).
-    data = to_indented_json(contract) + b"\n"
+    data = masker_of(engine).mask_bytes(to_indented_json(contract) + b"\n")[0]
     if len(data) > contract_bytes_max:
         raise RefusedError(
             f"the contract for {contract.parent.node_id} would have {len(data)} bytes; the limit is"

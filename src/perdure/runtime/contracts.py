@@ -52,6 +52,7 @@ from perdure.core.model import (
 from perdure.core.views import cut
 from perdure.runtime.contract_file import Planned, check_units, write_contract
 from perdure.runtime.engine import Engine
+from perdure.runtime.masking import declaring
 
 task_goal_chars_max: Final = 8_000
 """Of the task's goal, in a contract."""
@@ -289,7 +290,7 @@ def _work_order(
         verification_level=node.verification_level,
         constraints=(
             write_constraint(f"artifacts/{node.node_id}/", grants_of(node)),
-            *common_constraints(node, recall),
+            *common_constraints(node, recall, state.tier),
             *spec.constraints,
             *node.directives,
         ),
@@ -364,6 +365,7 @@ def environment_for(engine: Engine, node: Node, *, actor: str = "") -> dict[str,
     invocation = node.invocation or ""
     return {
         **engine.world.environment,
+        **declaring(engine),
         "PERDURE_WORKSPACE": layout.root,
         "PERDURE_TASK": state.task_id,
         "PERDURE_NODE": node.node_id,

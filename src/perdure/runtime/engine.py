@@ -12,22 +12,25 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from perdure.core.codec import Damage, encode_commit, timestamp
-from perdure.core.commands import Command, Context, FileMove
+from perdure.core.codec import Damage, timestamp
+from perdure.core.commands import Command, Context, Decision, FileMove
 from perdure.core.decide import decide
 from perdure.core.events import Draft, Event
+from perdure.core.late import LateModule
 from perdure.core.model import Policies
 from perdure.core.on_disk import Fragment, name_fragment, register_fragment
 from perdure.errors import HaltError, RefusedError, StorageError, invariant
 from perdure.ports import FileLock
 from perdure.runtime import batching, recalls
 from perdure.runtime.batching import Batch, Committed, check_no_op_in_batch, check_size
-from perdure.runtime.locking import wait_for_lock
+from perdure.runtime.locking import open_lock, wait_for_lock
+from perdure.runtime.masking import counted, encode_masked
 from perdure.runtime.reader import Reader
 from perdure.runtime.world import World
 from perdure.storage.lease import Lease
 from perdure.storage.spool import Stamp
 
+_mirroring: Final = LateModule("perdure.runtime.mirroring")
 ingest_interval_s: Final = 0.005
 """Commits that follow each other faster do not each look into the drop box."""
 
@@ -86,6 +89,8 @@ class Engine(Reader):
         self.taken_stamp: Stamp | None = None
         self.stays_in_box: set[str] = set()
         """Names in the drop box that are settled and cannot be removed."""
+        self.masked_before: dict[str, int] = {}
+        """What was masked in the call that commits next, before it was decided (SE-1)."""
         self._lock: FileLock | None = None
         self._depth = 0
         self._batch: Batch | None = None
@@ -116,7 +121,7 @@ class Engine(Reader):
             before = self.repeated(op)
             if before is not None:
                 return before
-            decision = decide(self.replica, command, self.context())
+            decision = self._decide(command)
             if not decision.drafts:
                 return Committed(decision.answer, (), True)
             events = self.commit(decision.drafts, op=op)
@@ -128,20 +133,22 @@ class Engine(Reader):
         seq = None if op is None else self.replica.state.ops.get(op)
         return None if seq is None else Committed(f"J-{seq}", (), True)
 
+    def _decide(self, command: Command) -> Decision:
+        decision = decide(self.replica, command, self.context())
+        return counted(self, decision) if self.masked_before else decision
+
     def context(self) -> Context:
         """Who asks, and when."""
         return Context(self.world.clock.now(), self.actor)
 
     def _execute_in_batch(self, batch: Batch, command: Command) -> Committed:
         batch.check_actor(self.actor)
-        decision = decide(self.replica, command, self.context())
+        decision = self._decide(command)
         if not decision.drafts:
             said = tuple(event for event in batch.events if event.ref == decision.answer)
             return Committed(decision.answer, said, True)
         batch.ts = batch.ts or timestamp(self.world.clock.now())
-        commit = encode_commit(
-            batch.tip, decision.drafts, ts=batch.ts, actor=self.actor, epoch=self.epoch, op=batch.op
-        )
+        commit = encode_masked(self, batch.tip, decision.drafts, ts=batch.ts, op=batch.op)
         batch.hold(self.replica.state, decision, commit)
         self.replica.apply_all(commit.events)
         return Committed(commit.events[0].ref, commit.events)
@@ -205,23 +212,17 @@ class Engine(Reader):
     def _append(self, drafts: Sequence[Draft], op: str | None, ts: str = "") -> tuple[Event, ...]:
         """Commit the drafts, and in the same commit what was set aside and not yet recorded."""
         self._check_usable()
-        fragments = self.fragments
-        commit = encode_commit(
-            self.journal.tip,
-            [*drafts, *map(register_fragment, fragments)] if fragments else drafts,
-            ts=ts or timestamp(self.world.clock.now()),
-            actor=self.actor,
-            epoch=self.epoch,
-            op=op,
-        )
+        if self.fragments:
+            drafts = [*drafts, *map(register_fragment, self.fragments)]
+        ts = ts or timestamp(self.world.clock.now())
+        commit = encode_masked(self, self.journal.tip, drafts, ts=ts, op=op)
         check_size(commit)
         try:
             self.journal.append(commit)
         except HaltError as error:
             self._broken = error
             raise
-        self.fragments = []
-        self._wrote = True
+        self.fragments, self._wrote = [], True
         return commit.events
 
     @property
@@ -263,7 +264,7 @@ class Engine(Reader):
     def lock(self) -> None:
         """Take the operating system's lock, waiting at most ``lock_wait_s``."""
         if self._lock is None:
-            self._lock = self.disk.lock(self.layout.journal_lock)
+            self._lock = open_lock(self.disk, self.layout.journal_lock, self.replica.state)
         if not self._lock.try_acquire():
             wait_for_lock(self._lock, self.world.clock, self.layout.root)
 
@@ -283,6 +284,8 @@ class Engine(Reader):
         else:
             self.lease_file.check_free()
         torn = self._read_on()
+        if self.journal.mirror is not None:
+            torn = _mirroring.agree(self, torn).torn
         if torn is not None:
             self.set_aside(*torn)
         self.journal.write_again()
@@ -350,10 +353,9 @@ class Engine(Reader):
     def take_lease(self, policies: Policies) -> str:
         """Become the coordinator. The caller holds the lock. Returns why it was taken over."""
         ttl_s = policies.lease_ttl_s
-        acquired = self.lease_file.acquire(self.actor, ttl_s, self.replica.state.epoch)
-        self.lease = acquired.lease
+        self.lease, over = self.lease_file.acquire(self.actor, ttl_s, self.replica.state.epoch)
         self._renew_at = self.world.clock.monotonic() + ttl_s / 3
-        return acquired.took_over or ""
+        return over or ""
 
     def close(self, *, project: bool = True) -> None:
         """Write the projections, give the lease back and let go. Safe to call again.
@@ -386,8 +388,8 @@ class Engine(Reader):
                 ours = self.journal.size() == tip.offset and self.projector.tail_is_long(tip)
             else:
                 ours = self.lease_file.is_current(lease.epoch)
-            stale = tip.seq != self.projector.written.seq
-            if ours and stale and project and self.journal.is_durable:
+            stale = project and tip.seq != self.projector.written.seq
+            if ours and stale and self.journal.is_durable:
                 self.project()
             if ours and lease is not None:
                 self.lease_file.release(lease)

@@ -210,8 +210,8 @@ def verify_node(engine: Engine, node: Node) -> Verdict:
     Changes nothing. Raises EvidenceError where there is nothing to verify (PD-J1). What only an
     auditor can say (V2) is taken from the record as far as it holds, and is ``pending`` else.
     """
-    check_receipt(node)
     state, names = engine.replica.state, _current(engine, node)
+    check_receipt(state, node)
     missing = missing_outputs(engine, node)
     if missing or (not names and node.spec.outputs != ()):
         what = (

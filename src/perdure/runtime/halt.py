@@ -164,7 +164,7 @@ class HaltRuntime(TaskPlan):
         deps: Iterable[str] = (),
         spec: Spec | None = None,
         priority: int = 0,
-        verification_level: VerificationLevel = "V1",
+        verification_level: VerificationLevel | None = None,
         resume_policy: ResumePolicy = "reverify_if_amended",
         effect: Effect = "S0",
         successor_of: str | None = None,
@@ -173,6 +173,7 @@ class HaltRuntime(TaskPlan):
     ) -> Event:
         """Extend the graph by a node. ``fields`` are those of a spec, such as ``outputs``.
 
+        Without ``verification_level`` it is what the task's tier asks: V1, at tier 2 V2.
         Returns the AMENDMENT event. Refused: an id that exists (TG-3), unknown deps, a path that
         leaves the workspace (PL-4), unknown fields (with a suggestion).
         """

@@ -10,11 +10,13 @@ from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 
-from perdure.core.codec import Damage, Scan
+from perdure.core.codec import EMPTY_TIP, ChainTip, Damage, Scan
 from perdure.core.events import Event
 from perdure.core.fold import Replica
-from perdure.core.projection import read_as_of, seal_snapshot
+from perdure.core.late import LateModule
+from perdure.core.projection import read_as_of, seal_snapshot, state_hash
 from perdure.core.recovery import check_consistency
 from perdure.errors import HaltError, PathError, StorageError
 from perdure.runtime import left_running
@@ -25,6 +27,8 @@ from perdure.storage.journal import Journal
 from perdure.storage.projections import committed_offset, projection_bytes, stale_views
 from perdure.storage.workspace import resolve_inside
 
+_mirror: Final = LateModule("perdure.storage.mirror")
+
 problems_max: Final = 200
 
 
@@ -32,7 +36,8 @@ class Problem(msgspec.Struct, frozen=True):
     """One thing that does not hold."""
 
     what: str
-    """``journal``, ``torn_tail``, ``state``, ``artifact``, ``contract`` or ``projection``."""
+    """``journal``, ``torn_tail``, ``mirror``, ``state``, ``artifact``, ``contract``,
+    ``projection``."""
     where: str
     message: str
     fix: str = ""
@@ -47,6 +52,8 @@ class Verification(msgspec.Struct):
     """True of the workspace, and no reason to doubt it: projections that lag, for example."""
     checked: dict[str, int]
     exit_code: int = 0
+    state_hash: str = ""
+    """Of everything that the journal says: equal for equal histories (F27)."""
 
 
 def verify_workspace(engine: Engine) -> Verification:
@@ -57,7 +64,7 @@ def verify_workspace(engine: Engine) -> Verification:
     """
     replay = _Replay(engine)
     result = Verification(True, replay.problems, [], {})
-    damaged = bool(replay.problems)
+    damaged = _check_mirror(engine, replay, result) or bool(replay.problems)
     reader = Engine(engine.layout.root, engine.world, engine.actor)
     reader.replica, reader.journal.tip = replay.replica, replay.scan.tip
     if replay.replica.state.created:
@@ -69,6 +76,7 @@ def verify_workspace(engine: Engine) -> Verification:
         result.problems += _check_contracts(reader, replay.contracts)
         result.notices += _projections(reader, replay)
         result.checked["artifacts"] = len(walk)
+        result.state_hash = state_hash(replay.replica.state)
     result.checked["events"] = replay.replica.state.seq
     result.checked["bytes"] = replay.scan.tip.offset
     result.checked["unchained"] = replay.scan.unchained
@@ -77,6 +85,30 @@ def verify_workspace(engine: Engine) -> Verification:
     result.ok = not result.problems
     result.exit_code = 6 if damaged else int(not result.ok)
     return result
+
+
+def _check_mirror(engine: Engine, replay: "_Replay", result: Verification) -> bool:
+    """Compare both journals of a task of tier 2 in full. Returns whether they tell of damage.
+
+    What is wrong with a journal that its mirror bears out has another cure than a copy (J-2).
+    """
+    disk, layout = engine.disk, engine.layout
+    try:
+        if not _mirror.is_due(disk, layout):
+            return False
+        whole: ChainTip = _mirror.whole_up_to(disk, layout) if replay.problems else EMPTY_TIP
+        found = _mirror.compare(disk, layout, replay.scan)
+    except StorageError as error:
+        result.problems.append(Problem("mirror", _mirror.NAME, error.message, error.fix))
+        return True
+    if whole.seq > replay.scan.tip.seq:
+        cure = f"Run `perdure resume`: the mirror is whole up to J-{whole.seq}."
+        result.problems[:] = [structs.replace(problem, fix=cure) for problem in result.problems]
+    if found.unfinished:
+        result.notices.append(Problem("mirror", _mirror.NAME, found.unfinished))
+    if found.wrong:
+        result.problems.append(Problem("mirror", _mirror.NAME, found.wrong, _mirror.RESUME))
+    return bool(found.wrong)
 
 
 _TRUNCATED_FIX: Final = "Put the journal back from a copy."

@@ -7,13 +7,26 @@ long looks more often, since writers that follow each other closely leave it onl
 
 from typing import Final
 
-from perdure.errors import BusyError
-from perdure.ports import Clock, FileLock
+from perdure.core.closing import closed_refusal
+from perdure.core.model import State
+from perdure.errors import BusyError, StorageError
+from perdure.ports import Clock, Disk, FileLock
 
 lock_wait_s: Final = 10.0
 _first_pause_s: Final = 0.0002
 _longest_pause_s: Final = 0.005
 _patience_s: Final = 1.0
+
+
+def open_lock(disk: Disk, path: str, state: State) -> FileLock:
+    """The writer lock, not taken yet. That of a closed task is sealed with it: then the refusal
+    says that it is closed (FST-3), and not that somebody lacks a permission."""
+    try:
+        return disk.lock(path)
+    except StorageError as error:
+        if state.closing.closed:
+            raise closed_refusal(state.task_id, state.closing.closed) from error
+        raise
 
 
 def wait_for_lock(lock: FileLock, clock: Clock, root: str) -> None:

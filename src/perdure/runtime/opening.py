@@ -9,18 +9,23 @@ has changed anything but the lease.
 from typing import Any, Final
 
 from perdure.core.authority import check_coordinates
-from perdure.core.codec import encode_commit, timestamp
+from perdure.core.codec import Damage, timestamp
 from perdure.core.commands import StartTask
 from perdure.core.decide import decide
 from perdure.core.late import LateModule
 from perdure.core.model import State
 from perdure.errors import CorruptError, RefusedError
 from perdure.runtime.engine import Engine
+from perdure.runtime.masking import declared_names, encode_masked, masker_for
+from perdure.runtime.reader import mirrored_tier_least
 from perdure.runtime.recover import Recovered, recover
 from perdure.storage.journal import absent
 from perdure.storage.workspace import is_workspace
 
+_docs: Final = LateModule("perdure.runtime.docs")
 _left_running: Final = LateModule("perdure.runtime.left_running")
+_mirror: Final = LateModule("perdure.storage.mirror")
+_mirroring: Final = LateModule("perdure.runtime.mirroring")
 
 
 def open_for_work(
@@ -41,8 +46,7 @@ def open_for_work(
             raise missing
         decide(engine.replica, start, engine.context())  # refused before anything is made
         engine.disk.make_dirs(engine.layout.root)
-    else:
-        engine.load()
+    elif not _may_be_restored(engine):
         _check_task(engine, task_id)
     engine.lock()
     try:
@@ -51,13 +55,15 @@ def open_for_work(
             takeover = engine.take_lease(start.policies)
             _create(engine, start)
             created = True
-            torn = engine.load()
+            torn, mended = engine.load(), None
         else:
-            torn = engine.load()
+            torn, mended = _load(engine, task_id, in_full=start is None)
             takeover = engine.take_lease(engine.replica.state.policies)
         _check_task(engine, task_id)
         with engine.locked_by_caller():
-            recovered = recover(engine, torn, takeover, take_over_sessions=take_over_sessions)
+            recovered = recover(
+                engine, torn, takeover, take_over_sessions=take_over_sessions, mended=mended
+            )
         if created:
             engine.project()
     except BaseException:
@@ -65,7 +71,57 @@ def open_for_work(
         engine.close(project=False)
         raise
     engine.unlock()
+    _note_stale_docs(engine)
     return _end_left_running(engine, recovered)
+
+
+def _note_stale_docs(engine: Engine) -> None:
+    """Documents that have changed since they were noted are to be read again before use (PL-2)."""
+    if not engine.replica.state.docs or engine.replica.state.closing.closed:
+        return
+    try:
+        _docs.note_stale(engine)
+    except BaseException:
+        engine.close(project=False)
+        raise
+
+
+def _has_mirror(engine: Engine) -> bool:
+    """Whether there is a mirror of this journal, which may be unreadable or gone itself."""
+    disk, layout = engine.disk, engine.layout
+    return disk.stat(layout.mirror) is not None and bool(_mirror.is_due(disk, layout))
+
+
+def _may_be_restored(engine: Engine) -> bool:
+    """Whether reading fails, and there is a mirror that may help: looked at under the lock."""
+    try:
+        engine.load()
+    except CorruptError:
+        if not _has_mirror(engine):
+            raise
+        return True
+    return False
+
+
+def _load(engine: Engine, task_id: str | None, *, in_full: bool) -> tuple[Damage | None, Any]:
+    """Load the workspace; of tier 2 with journal and mirror put right from each other first (J-2).
+
+    Returns what follows the last commit, and what an opening tells of the mirror. A clean pair
+    costs the end of both; ``in_full`` compares every byte.
+    """
+    try:
+        torn = engine.load()
+        mirrored = engine.journal.mirror is not None
+    except CorruptError:
+        if not _has_mirror(engine):
+            raise
+        told = _mirroring.restore(engine, task_id)
+        return engine.load(), told
+    if not mirrored:
+        return torn, None
+    _check_task(engine, task_id)
+    told = _mirroring.mend(engine, torn, task_id, in_full=in_full)
+    return (engine.load() if told.found else torn), told
 
 
 def _end_left_running(engine: Engine, recovered: Recovered) -> Recovered:
@@ -85,16 +141,14 @@ def _create(engine: Engine, start: StartTask) -> None:
     """Write a journal whose first lines are whole or absent; everything else can be rebuilt."""
     layout, disk = engine.layout, engine.disk
     drafts = decide(engine.replica, start, engine.context()).drafts
-    commit = encode_commit(
-        engine.journal.tip,
-        drafts,
-        ts=timestamp(engine.world.clock.now()),
-        actor=engine.actor,
-        epoch=engine.epoch,
-    )
+    masker = masker_for(engine.world.environment, declared_names(start.source))
+    ts = timestamp(engine.world.clock.now())
+    commit = encode_masked(engine, engine.journal.tip, drafts, ts=ts, masker=masker)
     for directory in (layout.artifacts, layout.contracts, layout.spool, layout.recovered):
         disk.make_dirs(directory)
     disk.replace(layout.journal, commit.data, durable=True)
+    if start.tier >= mirrored_tier_least:  # an opening after a death in between writes it too
+        disk.replace(layout.mirror, commit.data, durable=True)
 
 
 def _check_task(engine: Engine, task_id: str | None) -> None:

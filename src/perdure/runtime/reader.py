@@ -7,17 +7,25 @@ error, and damage in committed history always is.
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from perdure.core.codec import EMPTY_TIP, Damage
 from perdure.core.events import Event
 from perdure.core.fold import Replica
+from perdure.core.late import LateModule
+from perdure.core.secrets import Masker
 from perdure.errors import CorruptError
+from perdure.runtime.masking import masker_of
 from perdure.runtime.projector import Projector
 from perdure.runtime.world import World
 from perdure.storage.journal import Journal, absent
 from perdure.storage.lease import LeaseFile
 from perdure.storage.projections import committed_offset, load_snapshot
 from perdure.storage.workspace import Layout, is_workspace
+
+_mirror: Final = LateModule("perdure.storage.mirror")
+mirrored_tier_least: Final = 2
+"""Tasks of this tier have a journal mirror (J-2)."""
 
 
 class Reader:
@@ -34,6 +42,11 @@ class Reader:
         self.projector = Projector(self.disk, world.clock, self.layout)
         self._guard = threading.RLock()
 
+    @property
+    def masker(self) -> Masker:
+        """What masks the secrets of this task, as this process can know them (SE-1)."""
+        return masker_of(self)
+
     def takeovers(self) -> int:
         """A number that is another one as soon as a coordinator has come: the lease's epoch."""
         lease = self.lease_file.read()
@@ -43,8 +56,17 @@ class Reader:
         """Read the workspace as it is; writes nothing. Returns what follows the last commit.
 
         Costs the snapshot and the tail behind it. Raises NotFoundError without a journal,
-        CorruptError for damage that no unfinished commit explains.
+        CorruptError for damage that no unfinished commit explains; it says so where a mirror has
+        what is damaged (J-2).
         """
+        try:
+            return self._load()
+        except CorruptError as error:
+            if self.disk.stat(self.layout.mirror) is None:
+                raise
+            raise _mirror.with_cure(self.disk, self.layout, error) from error
+
+    def _load(self) -> Damage | None:
         if not is_workspace(self.disk, self.layout.root):
             raise absent(self.disk, self.layout)
         self.journal.close()
@@ -63,6 +85,8 @@ class Reader:
                 code="not_a_journal",
                 fix="Name another directory, or put the right journal back from a copy.",
             )
+        if self.replica.state.tier >= mirrored_tier_least:
+            self.journal.mirror = _mirror.Mirror(self.disk, self.layout.mirror, self.world.clock)
         return torn[0] if torn is not None else None
 
     def refresh(self) -> None:

@@ -18,7 +18,7 @@ from perdure.core.frontier import frontier
 from perdure.core.late import LateModule
 from perdure.core.lookup import contract_of, pending_steering
 from perdure.core.model import ActiveContract, Node, State
-from perdure.core.on_disk import Files, Fragment, name_fragment
+from perdure.core.on_disk import Files, Fragment, kept_fragment, name_fragment
 from perdure.core.recovery import (
     Contract,
     Findings,
@@ -66,13 +66,20 @@ class Recovered(NamedTuple):
 
 
 def recover(
-    engine: Engine, torn: Damage | None, takeover: str, *, take_over_sessions: bool
+    engine: Engine,
+    torn: Damage | None,
+    takeover: str,
+    *,
+    take_over_sessions: bool,
+    mended: Any = None,
 ) -> Recovered:
     """Bring a loaded workspace to its last stable position. The caller holds lock and lease.
 
     ``torn`` is what loading found behind the last commit, ``takeover`` why the lease was taken
-    from somebody. Raises CorruptError with a diagnosis when the planned state does not hold; then
-    nothing but the lease was written. A crash anywhere inside is repaired by the next call.
+    from somebody, ``mended`` (``mirroring.Told``) what was done about the mirror. Raises
+    CorruptError with a diagnosis when the planned state does not hold; then nothing but the lease,
+    and a journal or mirror that was damaged, was written. A crash anywhere inside is repaired by
+    the next call.
     """
     engine.journal.settle()
     tail = b""
@@ -91,6 +98,11 @@ def recover(
             found=(*plan.found, f"torn tail behind J-{engine.journal.tip.seq}: {torn.reason}"),
             repaired=(*plan.repaired, f"set aside as {engine.fragments[-1].path}"),
         )
+    if mended is not None:
+        plan = plan._replace(
+            found=(*mended.found, *plan.found), repaired=(*mended.repaired, *plan.repaired)
+        )
+    if torn is not None or (mended is not None and mended.found):
         planned = _rehearsal.rehearse(engine.replica, plan.drafts, engine.context())
         drafts = finish_plan(plan, engine.replica.state, planned)
     committed = ""
@@ -163,8 +175,11 @@ def _contract_life(
     identity = ProcessIdentity(who.host, who.boot_id, who.pid, who.started)
     if identity == engine.world.processes.me():
         return "dead", f"an earlier coordinator in this process (epoch {contract.epoch}) had it"
-    if engine.world.processes.state(identity) == "gone":
+    state = engine.world.processes.state(identity)
+    if state == "gone":
         return "dead", f"process {who.pid} of {who.actor} is gone"
+    if state == "unknown" and take_over_sessions:  # nobody here can look: whoever resumes says so
+        return "dead", f"{who.actor} had it on {who.host or 'another machine'}; resume took it over"
     return "live", ""
 
 
@@ -217,19 +232,18 @@ def _verify_again(engine: Engine, node: Node) -> NodeFacts | None:
 def _unrecorded_fragments(engine: Engine) -> tuple[Fragment, ...]:
     """Tails that an earlier recovery set aside and died before recording."""
     recorded = {artifact.path for artifact in engine.replica.state.artifacts.values()}
+    recorded |= {fragment.path for fragment in engine.fragments}  # of this opening
     fragments = []
     for name in engine.disk.list_dir(engine.layout.recovered):
         path = f"tmp/recovered/{name}"
-        parts = name.removesuffix(".bin").split("-")
-        if not name.startswith("journal-tail-") or path in recorded or len(parts) != 4:
-            continue
-        if int(parts[2]) > engine.journal.tip.offset if parts[2].isdecimal() else True:
+        what = kept_fragment(name, engine.journal.tip.offset)
+        if not what or path in recorded:
             continue
         try:
             digest, size_bytes = hash_file(engine.disk, f"{engine.layout.recovered}/{name}")
         except StorageError:
             continue  # it stays where it is, and the next recovery picks it up
-        fragments.append(Fragment(path, digest, size_bytes, "torn tail, found set aside"))
+        fragments.append(Fragment(path, digest, size_bytes, what))
     return tuple(fragments)
 
 
@@ -279,6 +293,7 @@ def _remove_temp_files(engine: Engine) -> None:
     spool.sweep(engine.disk, layout, engine.world.clock.now() - unfetched_result_s)
     folders = (
         layout.root, layout.artifacts, layout.contracts, layout.recovered, layout.steering,
+        layout.docs,
     )  # fmt: skip
     for directory in folders:
         for name in engine.disk.list_dir(directory):

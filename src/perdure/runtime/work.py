@@ -215,7 +215,7 @@ def _claim(
     op: str | None,
 ) -> Committed:
     resolve_refs(engine, node, evidence)
-    check_receipt(node)
+    check_receipt(engine.replica.state, node)
     begins = f"J-{engine.replica.state.seq + 1}"
     with engine.batch(op=op):
         missing = register_outputs(engine, node, synced)

@@ -2,9 +2,9 @@
 
 Job: take the file by rename, log what it says as steering, propagate it. Invariants: a file with
 nothing in it is left alone; one that is taken lies in ``steering/taken/`` whole and is never
-written again; what it says is logged exactly once, because its name there is the instruction's id,
-which the state keeps for ever; a crash between the rename and the commit leaves it for the next
-look.
+written again, but once where it holds a secret, which is masked there before it is logged (SE-1);
+what it says is logged exactly once, because its name there is the instruction's id, which the state
+keeps for ever; a crash between the rename and the commit leaves it for the next look.
 """
 
 import re
@@ -15,6 +15,7 @@ from perdure.core.codec import compact_time
 from perdure.core.model import text_bytes_max
 from perdure.errors import HaltError, StorageError, UsageError
 from perdure.runtime.engine import Engine
+from perdure.runtime.masking import masker_of
 from perdure.runtime.set_aside_files import report_unreadable
 from perdure.runtime.steering import coordinating_actor, steer
 from perdure.storage import spool
@@ -120,7 +121,7 @@ def _log(engine: Engine, layout: Layout, name: str) -> None:
     op = f"write-here-{name.removesuffix(_ENDING)}"
     relative = f"{layout.taken}/{name}".removeprefix(f"{layout.root}/")
     try:
-        words = _read(engine, f"{layout.taken}/{name}")
+        words, engine.masked_before = _without_secrets(engine, f"{layout.taken}/{name}")
         command = c.LogSteering(_steering_id(name), words, SOURCE, relative)
         with engine.acting_as(coordinating_actor(engine)):
             steer(engine, command, op=op)
@@ -128,6 +129,18 @@ def _log(engine: Engine, layout: Layout, name: str) -> None:
         if not engine.is_usable:
             raise
         report_unreadable(engine, relative, error.message, op)
+
+
+def _without_secrets(engine: Engine, path: str) -> tuple[str, dict[str, int]]:
+    """What a taken file says, and what was masked in it: in the file too, durable on return (SE-1).
+
+    A crash before leaves it as it was, and the next look masks it.
+    """
+    words, masked = masker_of(engine).mask_text(_read(engine, path))
+    if masked:
+        data = words.encode("utf-8", "surrogateescape")
+        engine.disk.replace(engine.disk.real_path(path), data, durable=True)
+    return words, masked
 
 
 def _read(engine: Engine, path: str) -> str:

@@ -32,6 +32,7 @@ from perdure.runtime import calls
 from perdure.runtime.engine import Engine
 from perdure.runtime.eventlog import EventLog, tail_events
 from perdure.runtime.integrity import failures, integrity_walk
+from perdure.runtime.masking import mask_message, masker_of
 from perdure.runtime.world import World, real_world
 from perdure.storage import spool
 from perdure.storage.workspace import find_project, find_workspace, is_workspace, set_current
@@ -43,12 +44,14 @@ _node_views: Final = LateModule("perdure.core.node_views")
 _halt: Final = LateModule("perdure.runtime.halt")
 _recover: Final = LateModule("perdure.runtime.recover")
 _inspection: Final = LateModule("perdure.runtime.inspection")
+_docs: Final = LateModule("perdure.runtime.docs")
 _enforced: Final = LateModule("perdure.control.enforced")
 _batches: Final = LateModule("perdure.service.batches")
 _inbox: Final = LateModule("perdure.core.inbox")
 _inboxes: Final = LateModule("perdure.service.inbox")
 _instance_tree: Final = LateModule("perdure.service.instance_tree")
 _audits: Final = LateModule("perdure.service.audits")
+_task_audits: Final = LateModule("perdure.runtime.calls_on_task_audits")
 
 answer_wait_s: Final = 2.0
 """How long a command waits for the coordinator's answer to what it dropped."""
@@ -124,6 +127,8 @@ class Service:
         data |= _of_instances(engine)
         data["asked"] = views.open_questions(engine.replica, self.world.clock.now(), limit=limit)
         data["unread"] = _inboxes.unread(engine)
+        if engine.replica.state.docs:
+            data["stale_docs"] = _docs.stale_docs(engine)
         data["integrity"] = failures(integrity_walk(engine, quick=True))
         data["all_integrity_pass"] = not data["integrity"]
         data["workspace"] = self.workspace
@@ -163,7 +168,11 @@ class Service:
                     code="unknown_event",
                     fix="`perdure log` lists the last ones.",
                 )
-            return {"type": "event", **event_data(log[number - 1])}
+            event = log[number - 1]
+            shown = {"type": "event", **event_data(event)}
+            if event.payload.get("op") == "task_audit" and event.kind == "NOTE":
+                shown["corrected_by"] = _task_audits.correction_of(log, event)
+            return shown
         names = [
             *state.nodes, *state.artifacts, *state.questions, *state.contracts, *state.slots,
             *state.steering, *state.closed_questions,
@@ -295,16 +304,16 @@ class Service:
     def _drop(self, engine: Engine, name: str, args: Mapping[str, Any], op: str | None) -> Data:
         clock, disk, layout = self.world.clock, self.world.disk, engine.layout
         message_id = op or f"op-{int(clock.now() * 1000)}-{self.world.ids.token()}"
-        spool.drop(
-            disk, layout, spool.Message(message_id, name, dict(args), self.actor, clock.now())
-        )
+        said = mask_message(masker_of(engine), name, args)
+        spool.drop(disk, layout, spool.Message(message_id, name, said, self.actor, clock.now()))
         give_up_at = clock.monotonic() + answer_wait_s
         while clock.monotonic() < give_up_at:
             result = spool.take_result(disk, layout, message_id)
             if result is not None:
                 return _unpack(result)
             clock.sleep(0.02)
-        return {"committed": None, "queued": True, "id": message_id}
+        masked = {"masked": said["masked"]} if "masked" in said else {}
+        return {"committed": None, "queued": True, "id": message_id, **masked}
 
     def resume(self) -> Data:
         """Take over and recover. ``exit_code`` 0: consistent and something may run; 1: files are

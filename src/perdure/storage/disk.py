@@ -23,6 +23,7 @@ from typing import Final, Literal
 from perdure.errors import StorageError
 from perdure.ports import TEMP_MARK, FileStat
 from perdure.storage.filelock import RealFileLock
+from perdure.storage.trees import RealTrees, may_run
 
 if sys.platform == "darwin":
     import fcntl
@@ -66,7 +67,7 @@ _KINDS: Final[dict[int, Literal["file", "dir", "link", "other"]]] = {
 }  # fmt: skip
 
 
-class RealDisk:
+class RealDisk(RealTrees):
     """``ports.Disk`` on the file system of this machine. Safe to share between threads."""
 
     __slots__ = ("_anchored",)
@@ -108,7 +109,7 @@ class RealDisk:
         except OSError as error:
             raise StorageError.from_os(error, path, "Looking it up") from error
         kind = _KINDS.get(_stat.S_IFMT(seen.st_mode), "other")
-        return FileStat(seen.st_size, seen.st_mtime_ns, seen.st_ino, kind)
+        return FileStat(seen.st_size, seen.st_mtime_ns, seen.st_ino, kind, may_run(seen.st_mode))
 
     def real_path(self, path: str) -> str:
         """As the port says."""

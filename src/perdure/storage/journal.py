@@ -2,10 +2,12 @@
 
 Invariants: this module only ever adds bytes behind the last whole commit (cutting a torn tail is
 ``cut``, which recovery calls after the bytes were set aside); an append returns only after its
-sync; a failed one makes the object useless. It holds no events, only the position it has reached.
+sync, and that of the mirror where there is one; a failed one makes the object useless. It holds no
+events, only the position it has reached.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 from perdure.core.codec import EMPTY_TIP, ChainTip, Commit, Damage, Scan, judge_tail, proves
 from perdure.core.events import Event
@@ -14,6 +16,25 @@ from perdure.ports import AppendFile, Disk
 from perdure.storage.workspace import Layout
 
 Fold = Callable[[list[Event]], None]
+
+
+class SecondFile(Protocol):
+    """What a journal with a mirror asks of it (``storage.mirror``)."""
+
+    def prepare(self) -> None:
+        """Be ready for a commit."""
+
+    def append_with(self, first: AppendFile, commit: Commit) -> None:
+        """Write the commit, which ``first`` has in its file, and sync both files."""
+
+    def write_again(self, start: int, data: bytes) -> None:
+        """As ``Journal.write_again``, with the bytes that stand at ``start``."""
+
+    def settle(self) -> None:
+        """Make what is in the file durable."""
+
+    def close(self) -> None:
+        """Give the descriptor back."""
 
 
 class Journal:
@@ -25,6 +46,8 @@ class Journal:
         self.tip: ChainTip = EMPTY_TIP
         self._unchained = 0
         self._commit_start = 0
+        self.mirror: SecondFile | None = None
+        """Of a task of tier 2; set by whoever knows the tier."""
         self._file: AppendFile | None = None
         self._inode: int | None = None
         self._durable: ChainTip | None = None
@@ -128,6 +151,23 @@ class Journal:
         """Cut everything behind ``tip``; durable. The bytes must have been set aside before."""
         self._disk.truncate(self.path, self.tip.offset)
 
+    def complete(self, data: bytes) -> None:
+        """Write whole commits behind ``tip`` that are durable in the mirror; durable on return.
+
+        The caller holds the writer lock, has cut what was there, and catches up afterwards.
+        """
+        file = self._disk.open_append(self.path)
+        try:
+            file.append(data)
+            file.sync()
+        finally:
+            file.close()
+
+    @property
+    def commit_start(self) -> int:
+        """Byte where the last commit starts: nothing before it was ever unacknowledged."""
+        return self._commit_start
+
     @property
     def is_durable(self) -> bool:
         """Whether this object itself made sure that everything up to ``tip`` is on the medium."""
@@ -146,11 +186,15 @@ class Journal:
         if self.tip.offset > start:
             data = self._disk.read(self.path, start, self.tip.offset - start)
             self._disk.rewrite(self.path, start, data)
+            if self.mirror is not None:
+                self.mirror.write_again(start, data)
 
     def settle(self) -> None:
         """Make sure that what was read is on the medium, not only in the page cache."""
         self.write_again()
         self._disk.sync_file(self.path)
+        if self.mirror is not None:
+            self.mirror.settle()
         self._disk.sync_dir(self.path.rpartition("/")[0])
         self._durable = self.tip
 
@@ -169,6 +213,8 @@ class Journal:
         """
         if self._file is None:
             self._file = self._disk.open_append(self.path)
+        if self.mirror is not None:
+            self.mirror.prepare()
         self._file.append(commit.data)
         if self._file.size() != commit.tip.offset:
             raise CorruptError(
@@ -177,7 +223,10 @@ class Journal:
                 code="journal_foreign_write",
                 fix="Find out who writes to it; then `perdure verify` names the line.",
             )
-        self._file.sync()
+        if self.mirror is None:
+            self._file.sync()
+        else:
+            self.mirror.append_with(self._file, commit)
         self._commit_start = self.tip.offset
         self.tip = self._durable = commit.tip
 
@@ -186,6 +235,8 @@ class Journal:
         if self._file is not None:
             self._file.close()
             self._file = None
+        if self.mirror is not None:
+            self.mirror.close()
 
 
 def corrupt(path: str, damage: Damage) -> CorruptError:

@@ -2,11 +2,12 @@
 
 Invariants: each file is replaced atomically and never synced, since it can be rebuilt; loading
 believes only the snapshot, and only when the journal itself proves it; ``task-graph.json``,
-``checkpoint.json``, ``artifacts/registry.json`` and ``steering/inbox.md`` are for people and other
-programs and are never read back, except to learn how far the journal had once been committed.
+``checkpoint.json``, ``artifacts/registry.json``, ``steering/inbox.md`` and what lies below
+``docs/`` are for people and other programs and are never read back, except to learn how far the
+journal had once been committed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from perdure.core.codec import ChainTip
@@ -26,12 +27,23 @@ from perdure.ports import Disk
 from perdure.storage.workspace import Layout
 
 _page: Final = LateModule("perdure.core.inbox_page")
+_plan: Final = LateModule("perdure.core.plan_page")
+_progress: Final = LateModule("perdure.core.progress_page")
+_ledger: Final = LateModule("perdure.core.doc_ledger")
 
 _VIEWS: Final[dict[str, Callable[[Replica], object]]] = {
     "task_graph": lambda replica: graph_view(replica.state),
     "checkpoint": checkpoint_view,
     "registry": lambda replica: registry_view(replica.state),
 }
+
+
+VIEW_NAMES: Final = tuple(_VIEWS)
+
+
+def sealed_view(name: str, replica: Replica, tip: ChainTip) -> bytes:
+    """The file that one of ``VIEW_NAMES`` (properties of :class:`Layout`) is at this tip."""
+    return seal(_VIEWS[name](replica), tip)
 
 
 def load_snapshot(disk: Disk, layout: Layout) -> tuple[State, ChainTip] | None:
@@ -55,22 +67,24 @@ def write_projections(disk: Disk, layout: Layout, replica: Replica, tip: ChainTi
     """
     for name, render in _VIEWS.items():
         disk.replace(getattr(layout, name), seal(render(replica), tip), durable=False)
-    _write_inbox(disk, layout, replica)
+    for path, page in _pages(layout, replica):
+        disk.make_dirs(path.rpartition("/")[0], durable=False)
+        disk.replace(path, page, durable=False)
     snapshot = seal_snapshot(replica.state, tip)
     disk.replace(layout.snapshot, snapshot, durable=False)
     return len(snapshot)
 
 
-def _has_inbox(state: State) -> bool:
-    """Whether anybody has ever asked or said anything: else there is no page."""
-    return bool(state.questions or state.closed_questions or state.steering)
-
-
-def _write_inbox(disk: Disk, layout: Layout, replica: Replica) -> None:
-    """Render the page for people, where there has ever been something to say on it."""
-    if _has_inbox(replica.state):
-        disk.make_dirs(layout.steering)
-        disk.replace(layout.inbox, _page.inbox_page(replica), durable=False)
+def _pages(layout: Layout, replica: Replica) -> Iterator[tuple[str, bytes]]:
+    """The pages for people, each where there has ever been something to say on it."""
+    state = replica.state
+    if state.questions or state.closed_questions or state.steering:
+        yield layout.inbox, _page.inbox_page(replica)
+    if state.nodes:
+        yield f"{layout.docs}/task-plan.md", _plan.plan_page(replica)
+        yield f"{layout.docs}/progress.md", _progress.progress_page(replica)
+    if state.docs:
+        yield f"{layout.docs}/DOC-LEDGER.md", _ledger.doc_ledger(replica)
 
 
 def committed_offset(disk: Disk, layout: Layout) -> int:
@@ -90,8 +104,7 @@ def stale_views(disk: Disk, layout: Layout, replica: Replica, tip: ChainTip) -> 
         path = getattr(layout, name)
         if projection_bytes(disk, path) != seal(render(replica), tip):
             wrong.append(path.removeprefix(layout.root + "/"))
-    if _has_inbox(replica.state):
-        page: bytes = _page.inbox_page(replica)
-        if projection_bytes(disk, layout.inbox) != page:
-            wrong.append(layout.inbox.removeprefix(layout.root + "/"))
+    for path, page in _pages(layout, replica):
+        if projection_bytes(disk, path) != page:
+            wrong.append(path.removeprefix(layout.root + "/"))
     return wrong

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from perdure.core.codec import from_json, timestamp, to_json
 from perdure.core.model import State
+from perdure.core.secrets import Masker
 from perdure.core.supervision_records import ResumeRequest, SupervisionFile
 from perdure.errors import StorageError
 from perdure.ports import Disk, FileLock
@@ -33,8 +34,10 @@ class Loaded(NamedTuple):
 class SupervisionStore:
     """The supervision file of one workspace."""
 
-    def __init__(self, disk: Disk, root: str) -> None:
+    def __init__(self, disk: Disk, root: str, masker: Masker | None = None) -> None:
+        """``masker`` masks what is written (SE-1)."""
         self._disk = disk
+        self._masker = masker or Masker({})
         self.path: Final = f"{root}/{FILE_NAME}"
         self._lock_path = f"{root}/{LOCK_NAME}"
         self._saved = b""
@@ -84,7 +87,7 @@ class SupervisionStore:
 
         A crash in the middle leaves the old file. Raises StorageError.
         """
-        data = to_json(file) + b"\n"
+        data = self._masker.mask_bytes(to_json(file) + b"\n")[0]
         if data == self._saved:
             return
         try:

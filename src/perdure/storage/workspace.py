@@ -48,6 +48,11 @@ class Layout:
         return f"{self.root}/journal.jsonl"
 
     @property
+    def mirror(self) -> str:
+        """The same bytes once more, for a task of tier 2 (J-2)."""
+        return f"{self.root}/journal-mirror.jsonl"
+
+    @property
     def journal_lock(self) -> str:
         """The file that the operating system's lock is on; it has no content."""
         return f"{self.root}/.journal.lock"
@@ -101,6 +106,11 @@ class Layout:
     def inbox(self) -> str:
         """Page of what waits for people."""
         return f"{self.steering}/inbox.md"
+
+    @property
+    def docs(self) -> str:
+        """Pages for people, made from the journal."""
+        return f"{self.root}/docs"
 
     @property
     def spool(self) -> str:
@@ -228,9 +238,15 @@ def reserved_reason(path: str, node_id: str | None = None) -> str | None:
 
 
 def is_workspace(disk: Disk, path: str) -> bool:
-    """Whether a journal lies there; it is born complete, so half a creation does not count."""
-    seen = disk.stat(f"{path.rstrip('/')}/journal.jsonl")
-    return seen is not None and seen.kind == "file"
+    """Whether a journal lies there; it is born complete, so half a creation does not count.
+
+    Its mirror alone counts as well: it is written after the journal, which is lost then (J-2).
+    """
+    for name in ("journal.jsonl", "journal-mirror.jsonl"):
+        seen = disk.stat(f"{path.rstrip('/')}/{name}")
+        if seen is not None:
+            return seen.kind == "file"
+    return False
 
 
 def find_workspace(disk: Disk, start_dir: str, environ_value: str | None) -> str:

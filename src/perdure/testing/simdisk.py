@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Self
 
 from perdure.ports import Clock, FileStat
-from perdure.testing.filesystem import FileSystem
+from perdure.testing.filesystem import File, FileSystem
 from perdure.testing.simfiles import SimAppendFile, SimFileLock, failures_named
 from perdure.testing.syscalls import Failure, Killed, Op, SystemCalls
 
@@ -55,6 +55,8 @@ class SimDisk:
         self.story: Callable[[], str] = str
         """Says what a power cut took, when this is a disk that one left; empty otherwise."""
         self._calls = SystemCalls(self.files, clock, cut_after, torn_bytes)
+        self.sealed: set[str] = set()
+        """What this process has made read-only."""
         self._anchored: set[str] = set()
         self._temp_number = 0
 
@@ -228,6 +230,39 @@ class SimDisk:
                 raise
             if durable:
                 calls.sync_dir(os.path.dirname(path))
+
+    def create_file(self, path: str) -> None:
+        """As the port says."""
+        with failures_named(path, "Creating"):
+            self._calls.check()
+            self._calls.create(path)
+
+    def restore_facts(self, path: str, *, mtime_ns: int, executable: bool) -> None:
+        """As the port says, of the time; permissions do not exist here."""
+        with failures_named(path, "Restoring the time of"):
+            self._calls.check()
+            inode = self._calls.regular(path)
+            self.files.files[inode] = File(self.files.files[inode].data, mtime_ns)
+
+    def make_read_only(self, path: str) -> None:
+        """As the port says, as a step; who may write is not held here, but known: ``sealed``."""
+        with failures_named(path, "Sealing"):
+            self._calls.check()
+            self._calls.chmod(path)
+            self.sealed.add(path)
+
+    def remove_tree(self, path: str) -> None:
+        """As the port says: what lies below first, each a step."""
+        calls = self._calls
+        with failures_named(path, "Removing"), contextlib.suppress(FileNotFoundError):
+            calls.check()
+            for name in self.list_dir(path):
+                inode = self.files.locate(f"{path}/{name}", follow_last=False).inode
+                if inode in self.files.names:
+                    self.remove_tree(f"{path}/{name}")
+                else:
+                    calls.unlink(f"{path}/{name}")
+            calls.rmdir(path)
 
     def rename(self, source: str, target: str) -> None:
         """As the port says: the rename, the sync of the target's directory, then the other's."""

@@ -24,6 +24,8 @@ OpKind = Literal[
     "truncate",
     "rename",
     "unlink",
+    "rmdir",
+    "chmod",
     "sync_file",
     "sync_dir",
     "read",
@@ -289,6 +291,24 @@ class SystemCalls:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         self._step("unlink", path)
         self.files.unlink(spot, self.now_ns())
+
+    def rmdir(self, path: str) -> None:
+        """Take an empty directory's name away; FileNotFoundError when there is none."""
+        spot = self.files.locate(path, follow_last=False)
+        if spot.inode is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        if spot.inode not in self.files.names:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if self.files.names[spot.inode]:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+        self._step("rmdir", path)
+        self.files.unlink(spot, self.now_ns())
+
+    def chmod(self, path: str) -> None:
+        """Change who may do what; FileNotFoundError when nothing is there."""
+        if self.files.locate(path, follow_last=True).inode is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        self._step("chmod", path)
 
     def sync_file(self, path: str, inode: int) -> None:
         """fsync of a file. A failed one leaves its pages marked clean."""

@@ -19,6 +19,7 @@ from perdure.control.sop_graph import (
 from perdure.control.sop_inputs import bind_inputs
 from perdure.control.sop_reader import load_card
 from perdure.control.taskfile import NodePlan
+from perdure.control.taskfile_nodes import at_tier
 from perdure.errors import UsageError
 from perdure.testing.crash import states
 from perdure.testing.simdisk import SimDisk
@@ -186,3 +187,8 @@ def test_the_inputs_are_durable_where_the_nodes_find_them() -> None:
     write_inputs({"topic": "é", "n": None}, disk=disk, workspace="/w")
     for left in states(disk, chance=Random(1)):
         assert json.loads(left.read(f"/w/{INPUTS_PATH}")) == {"topic": "é", "n": None}
+
+
+def test_the_level_of_a_node_is_the_cards_to_say_whatever_the_tier_of_the_task() -> None:
+    for plan in plan_of().task.nodes:
+        assert at_tier(plan, 2).verification_level == plan.verification_level == "V1"

@@ -434,3 +434,12 @@ def test_scratch_node_may_check_itself() -> None:
     text = node("outputs: none\nverify: V0\naccept: ['script: true']")
     assert load(text).nodes[0].verification_level == "V0"
     assert load("tier: 0\n" + node("verify: V0")).nodes[0].verification_level == "V0"
+
+
+def test_secrets_are_names_of_variables_and_what_is_none_is_not_quoted() -> None:
+    data = b"task_id: t\nsecrets: [API_KEY, API_KEY, other]\nnodes: [{id: a}]\n"
+    assert load_task_file("t.yaml", data).secrets == ("API_KEY", "other")
+    with pytest.raises(TaskFileError) as caught:
+        load_task_file("t.yaml", data.replace(b"other", b"hunter-22"))
+    assert "t.yaml:2:29" in caught.value.message
+    assert "hunter" not in caught.value.message

@@ -2,8 +2,8 @@
 
 from tests.unit.core.story import Story
 
-from perdure.core import commands as c
 from perdure.core import dispatch_commands as d
+from perdure.core import observed_commands as o
 from perdure.core.actions import AgentCall, PythonCall
 from perdure.core.model import MapSpec
 from perdure.core.node_views import next_step, show
@@ -15,13 +15,13 @@ def test_what_was_observed_of_a_node_is_shown_with_it() -> None:
     story.bring_to("N1", "RUNNING")
     story.bring_to("N2", "RUNNING")
     (progress,) = story.do(
-        c.Observe("STEP_PROGRESS", "node", "N1", summary="page 7", facts={"page": "7"})
+        o.Observe("STEP_PROGRESS", "node", "N1", summary="page 7", facts={"page": "7"})
     )
     job = {"provider": "slurm", "job_id": "12", "state": "RUNNING", "node": "N1"}
-    (seen,) = story.do(c.Observe("EXTERNAL_OBSERVED", "external_job", "slurm:12", payload=job))
+    (seen,) = story.do(o.Observe("EXTERNAL_OBSERVED", "external_job", "slurm:12", payload=job))
     file = {"status": "COMPLETE", "path": "a/b", "size_bytes": 9, "checksum": "ab", "node": "N1"}
-    (got,) = story.do(c.Observe("DOWNLOAD_OBSERVED", "download", "D1", payload=file))
-    (block, _) = story.do(c.ConfirmBlock("N1", "no key", ("a key",), "keep the pages"))
+    (got,) = story.do(o.Observe("DOWNLOAD_OBSERVED", "download", "D1", payload=file))
+    (block, _) = story.do(o.ConfirmBlock("N1", "no key", ("a key",), "keep the pages"))
     assert show(story.replica, "N1")["observed"] == {
         "state": "BLOCKED",
         "progress_at": progress.ts,

@@ -7,6 +7,7 @@ from tests.unit.core.story import ME, Story, replay
 
 from perdure.core import commands as c
 from perdure.core import fold_observed
+from perdure.core import observed_commands as o
 from perdure.core.events import Draft, Event
 from perdure.core.model import Executor
 from perdure.core.observed import (
@@ -50,16 +51,16 @@ def say(
 def see(story: Story, kind: str, name: str = "N1", about: str = "node", **more: Any) -> list[Event]:
     """Observe something by command."""
     given_ = {key: more.pop(key) for key in ("summary", "facts", "claim") if key in more}
-    return story.do(c.Observe(kind, about, name, payload=more, **given_))
+    return story.do(o.Observe(kind, about, name, payload=more, **given_))
 
 
 def block(story: Story, name: str = "N1", **more: Any) -> list[Event]:
     said = {"reason": "no key", "needs": ("a key",), "safe_next_step": "keep the pages", **more}
-    return story.do(c.ConfirmBlock(name, **said))
+    return story.do(o.ConfirmBlock(name, **said))
 
 
 def reply(story: Story, letter: str, **more: Any) -> list[Event]:
-    return story.do(c.RecordReply(letter, **more))
+    return story.do(o.RecordReply(letter, **more))
 
 
 def refusal(story: Story, command: c.Command) -> HaltError:
@@ -238,11 +239,11 @@ def test_a_completion_claim_takes_the_node_along_and_cites_the_observation() -> 
 def test_a_claim_is_refused_where_n03_is() -> None:
     story = Story(allowed=("N2",))
     story.bring_to("N1", "READY")
-    claim = c.Observe("STEP_COMPLETED", "node", "N1", claim=True)
+    claim = o.Observe("STEP_COMPLETED", "node", "N1", claim=True)
     assert isinstance(refusal(story, claim), TransitionError)
     story.add("N2", effect="S3")
     story.start("N2")
-    claim = c.Observe("STEP_COMPLETED", "node", "N2", claim=True)
+    claim = o.Observe("STEP_COMPLETED", "node", "N2", claim=True)
     assert isinstance(refusal(story, claim), EvidenceError)
 
 
@@ -393,7 +394,7 @@ def test_reply_a_without_a_step_at_work_is_about_the_task() -> None:
 
 def test_reply_a_that_could_mean_several_steps_asks_for_the_name() -> None:
     story = at_work("N1", "N2")
-    error = refusal(story, c.RecordReply("A"))
+    error = refusal(story, o.RecordReply("A"))
     assert (error.code, error.rule, error.exit_code) == ("step_unnamed", "OB-4", 2)
     assert error.suggestions == ["N1", "N2"]
     assert shape(reply(story, "A", node_id="N2"))[-1] == "STEP_PROGRESS N2"
@@ -406,7 +407,7 @@ def test_reply_e_means_the_one_step_that_is_blocked() -> None:
     assert shape(reply(story, "E"))[1:] == ["OWNER_RESUMED N2", "N09 N2"]
     block(story, "N1")
     block(story, "N3")
-    assert refusal(story, c.RecordReply("E")).code == "step_unnamed"
+    assert refusal(story, o.RecordReply("E")).code == "step_unnamed"
 
 
 def test_a_block_of_the_task_is_what_a_reply_without_a_name_answers() -> None:
@@ -677,15 +678,15 @@ def test_a_malformed_observation_never_stops_the_fold(kind: str, payload: dict[s
 def test_observing_a_node_that_there_is_not_is_refused() -> None:
     story = at_work()
     for command in (
-        c.Observe("STEP_PROGRESS", "node", "N9"),
-        c.Observe("STEP_COMPLETED", "node", "N9"),
-        c.Observe("STEP_COMPLETED", "task", "T1"),
-        c.Observe(
+        o.Observe("STEP_PROGRESS", "node", "N9"),
+        o.Observe("STEP_COMPLETED", "node", "N9"),
+        o.Observe("STEP_COMPLETED", "task", "T1"),
+        o.Observe(
             "EXTERNAL_OBSERVED", "external_job", "",
             payload={"provider": "p", "job_id": "1", "state": "RUNNING", "node": "N9"},
         ),
-        c.ConfirmBlock("N9", "x", ("y",), "z"),
-        c.RecordReply("A", "N9"),
+        o.ConfirmBlock("N9", "x", ("y",), "z"),
+        o.RecordReply("A", "N9"),
     ):  # fmt: skip
         error = refusal(story, command)
         assert isinstance(error, NotFoundError)
@@ -696,20 +697,20 @@ def test_an_unknown_word_is_refused_with_the_words_that_there_are() -> None:
     story = at_work()
     for command, words, near in (
         (
-            c.Observe("EXTERNAL_OBSERVED", "external_job", "",
+            o.Observe("EXTERNAL_OBSERVED", "external_job", "",
                       payload={"provider": "p", "job_id": "1", "state": "RUNING"}),
             EXTERNAL_STATES, ["RUNNING"],
         ),
         (
-            c.Observe("DOWNLOAD_OBSERVED", "download", "d",
+            o.Observe("DOWNLOAD_OBSERVED", "download", "d",
                       payload={"status": "COMPLET", "path": "x"}),
             DOWNLOAD_STATUSES, ["COMPLETE", "INCOMPLETE"],
         ),
-        (c.ConfirmBlock("N1", "x", ("y",), "z", "TIME_OUT"), FAILURE_TYPES, ["TIMEOUT"]),
-        (c.RecordReply("B", reason="x", safe_next_step="z", failure_type="DISK"),
+        (o.ConfirmBlock("N1", "x", ("y",), "z", "TIME_OUT"), FAILURE_TYPES, ["TIMEOUT"]),
+        (o.RecordReply("B", reason="x", safe_next_step="z", failure_type="DISK"),
          FAILURE_TYPES, []),
-        (c.RecordReply("F"), "ABCDE", []),
-        (c.RecordReply(""), "ABCDE", []),
+        (o.RecordReply("F"), "ABCDE", []),
+        (o.RecordReply(""), "ABCDE", []),
     ):  # fmt: skip
         error = refusal(story, command)
         assert (error.code, error.exit_code, error.suggestions) == ("unknown_word", 2, near)
@@ -717,7 +718,7 @@ def test_an_unknown_word_is_refused_with_the_words_that_there_are() -> None:
 
 
 def test_kinds_that_are_not_observed_are_refused() -> None:
-    error = refusal(Story(), c.Observe("OWNER_RESUMED", "node", "N1"))
+    error = refusal(Story(), o.Observe("OWNER_RESUMED", "node", "N1"))
     assert (error.code, error.exit_code) == ("unknown_kind", 2)
 
 
@@ -734,14 +735,14 @@ def test_a_block_without_its_parts_is_refused_and_names_them(
     more: dict[str, Any], missing: list[str]
 ) -> None:
     said = {"reason": "x", "needs": ("y",), "safe_next_step": "z", **more}
-    error = refusal(at_work(), c.ConfirmBlock("N1", **said))
+    error = refusal(at_work(), o.ConfirmBlock("N1", **said))
     assert (error.code, error.rule, error.exit_code) == ("block_incomplete", "OB-3", 2)
     assert all(f"--{name}" in error.fix for name in missing)
 
 
 def test_reply_b_takes_a_reason_and_a_safe_next_step() -> None:
     for more in ({"reason": "x"}, {"safe_next_step": "z"}, {}):
-        error = refusal(at_work(), c.RecordReply("B", **more))  # type: ignore[arg-type]
+        error = refusal(at_work(), o.RecordReply("B", **more))  # type: ignore[arg-type]
         assert (error.code, error.exit_code) == ("block_incomplete", 2)
 
 
@@ -763,7 +764,7 @@ def test_names_and_sizes_that_cannot_be_read_are_refused(
     about: str, payload: dict[str, Any], code: str
 ) -> None:
     kind = "DOWNLOAD_OBSERVED" if about == "download" else "EXTERNAL_OBSERVED"
-    error = refusal(Story(), c.Observe(kind, about, "d", payload=payload))
+    error = refusal(Story(), o.Observe(kind, about, "d", payload=payload))
     assert (error.code, error.exit_code) == (code, 2)
 
 
@@ -774,9 +775,9 @@ def test_names_and_sizes_that_cannot_be_read_are_refused(
 def test_facts_that_are_none_too_long_or_too_many_are_refused(facts: dict[str, Any]) -> None:
     story = at_work()
     for command in (
-        c.Observe("STEP_PROGRESS", "node", "N1", facts=facts),
-        c.ConfirmBlock("N1", "x", ("y",), "z", facts=facts),
-        c.RecordReply("D", facts=facts),
+        o.Observe("STEP_PROGRESS", "node", "N1", facts=facts),
+        o.ConfirmBlock("N1", "x", ("y",), "z", facts=facts),
+        o.RecordReply("D", facts=facts),
         c.Beat(("N1",), facts=facts),
     ):
         error = refusal(story, command)

@@ -7,6 +7,7 @@ from tests.unit.core.story import Story
 from tests.unit.core.supervised import MINUTE, NO_FACTS, NO_MEMORY
 
 from perdure.core import commands as c
+from perdure.core import observed_commands as o
 from perdure.core.model import Executor
 from perdure.core.supervision import derive
 from perdure.core.supervision_decide import decide_action, remember
@@ -26,11 +27,11 @@ def story() -> Story:
 
 def observe(story: Story, kind: str, name: str = "", type_: str = "node", **payload: Any) -> None:
     facts = payload.pop("facts", {})
-    story.do(c.Observe(kind, type_, name, "seen", facts, payload))
+    story.do(o.Observe(kind, type_, name, "seen", facts, payload))
 
 
 def block(story: Story, failure_type: str = "") -> None:
-    story.do(c.ConfirmBlock("N1", "no key", ("a key",), "ask for one", failure_type))
+    story.do(o.ConfirmBlock("N1", "no key", ("a key",), "ask for one", failure_type))
 
 
 def look(
@@ -70,7 +71,7 @@ def test_only_the_completion_of_the_task_ends_it(story: Story) -> None:
     found = Facts(artifacts=dict.fromkeys(story.replica.state.artifacts, "whole"))
     assert state_of(story, facts=found) == "OK"
     assert state_of(story, 31, facts=found) == "NUDGE_MAIN_AGENT"
-    story.do(c.RecordReply("C", summary="all of it"))
+    story.do(o.RecordReply("C", summary="all of it"))
     derived, action = look(story, 31, found)
     assert (derived.status, derived.user_facing.outcome) == ("COMPLETED", "SUCCESS")
     assert action.state == "STOP_AND_DELETE"
@@ -90,13 +91,13 @@ def test_a_retry_first_blocker_escalates_after_two_retries_and_then_supervision_
         states.append(state_of(story, memory=memory))
         memory = apply(story, memory)
         if states[-1] == "OWNER_RECONCILE":
-            story.do(c.RecordReply("A", "N1", "tried again"))
+            story.do(o.RecordReply("A", "N1", "tried again"))
             assert state_of(story, memory=memory) == "OK"
             story.start("N1", executor=SESSION)
     assert states == ["OWNER_RECONCILE", "OWNER_RECONCILE", "BLOCKED_ESCALATE"]
     assert look(story)[0].retry_count == 2
     assert state_of(story, memory=memory) == "STOP_AND_DELETE"
-    story.do(c.RecordReply("A", "N1", "the key is there"))
+    story.do(o.RecordReply("A", "N1", "the key is there"))
     assert state_of(story, memory=memory) == "OK", "who supervises again finds it going on"
 
 
@@ -107,9 +108,9 @@ def test_with_output_the_blocker_is_reported_once_the_owner_has_confirmed_it(sto
     derived, action = look(story, facts=found)
     assert (derived.user_facing.outcome, action.state) == ("PARTIAL_SUCCESS", "OWNER_RECONCILE")
     memory = apply(story, Memory(), found)
-    story.do(c.RecordReply("D"))
+    story.do(o.RecordReply("D"))
     assert state_of(story, facts=found, memory=memory) == "OWNER_RECONCILE"
-    confirmed = c.RecordReply("B", "N1", reason="still no key", safe_next_step="ask for one")
+    confirmed = o.RecordReply("B", "N1", reason="still no key", safe_next_step="ask for one")
     story.do(confirmed)
     assert state_of(story, facts=found, memory=memory) == "BLOCKED_ESCALATE"
 
@@ -118,13 +119,13 @@ def test_nudges_are_answered_by_progress_and_not_by_silence_or_by_a_word(story: 
     story.now += 31 * MINUTE
     memory = apply(story, Memory())
     assert (memory.nudges, memory.last_action) == (1, "NUDGE_MAIN_AGENT")
-    story.do(c.RecordReply("D"))
+    story.do(o.RecordReply("D"))
     assert state_of(story, memory=memory) == "STALE_PROGRESS"
     story.now += 31 * MINUTE
     memory = apply(story, memory)
     story.now += 31 * MINUTE
     assert state_of(story, memory=memory) == "OWNER_RECONCILE"
-    story.do(c.RecordReply("A", "N1", "was at it all along"))
+    story.do(o.RecordReply("A", "N1", "was at it all along"))
     assert state_of(story, memory=memory) == "OK"
     assert state_of(story, 31, memory=memory) == "NUDGE_MAIN_AGENT"
 

@@ -1,6 +1,7 @@
 """A simulated machine with one job directory, for tests of one process after the other."""
 
 import json
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -29,8 +30,8 @@ class SimHost:
         self.clock = world.clock
         self.jobs: list[CheckpointedJob] = []
 
-    def open(self, name: str = NAME) -> CheckpointedJob:
-        job = CheckpointedJob(ROOT, name, world=self.world)
+    def open(self, name: str = NAME, secrets: Sequence[str] = ()) -> CheckpointedJob:
+        job = CheckpointedJob(ROOT, name, world=self.world, secrets=secrets)
         self.jobs.append(job)
         return job
 

@@ -210,6 +210,23 @@ def test_asked_for_damage_is_set_aside_and_its_items_run_again(host: SimHost) ->
     assert verified(host).ok
 
 
+def test_damage_is_set_aside_and_what_it_held_forgotten_by_one_pass(host: SimHost) -> None:
+    job = host.open()
+    for key in ("a", "b", "c"):
+        job.record_finding(key)
+    job.close()
+    host.kill()
+    host.write("findings.jsonl", host.read("findings.jsonl").replace(b'"b"', b'"b}'))
+    job = host.open()
+    assert job.set_damage_aside(forget=list(job.state["completed"])) == 1
+    assert [job.is_done(key) for key in ("a", "b", "c")] == [True, False, True]
+    job.record_finding("b")
+    job.close()
+    host.kill()
+    assert host.open().notices == ()
+    assert verified(host).ok
+
+
 def test_damage_to_a_line_that_counted_is_cured_completely(host: SimHost) -> None:
     """As a flipped bit before as_of: the opening does not read there, and touches nothing."""
     job = host.open()

@@ -76,13 +76,14 @@ def acknowledge(request: Request, data: Data, lines: Iterable[str] = ()) -> None
 
 
 def acknowledgement(data: Data) -> list[str]:
-    """``committed J-n``, ``queued ID``, or nothing where nothing was committed."""
+    """``committed J-n``, ``queued ID``, or nothing where nothing was committed; what was masked."""
+    masked = [f"masked {name} ({count})" for name, count in (data.get("masked") or {}).items()]
     if data.get("queued"):
-        return [f"queued {data['id']} (the coordinator takes it in within a second)"]
+        return [*masked, f"queued {data['id']} (the coordinator takes it in within a second)"]
     if not data.get("committed"):
         return ["nothing new to commit"]
     again = " (already, nothing was written now)" if data.get("repeated") else ""
-    return [f"committed {data['committed']}{again}"]
+    return [*masked, f"committed {data['committed']}{again}"]
 
 
 def report_error(error: HaltError, *, as_json: bool) -> int:

@@ -27,7 +27,8 @@ EXIT_UNREAD: Final = 141
 GROUPS: Final[dict[str, dict[str, str]]] = {
     "Task": {
         "init": "task", "status": "task", "ready": "task", "next": "task", "show": "task",
-        "log": "log", "pause": "task", "resume": "task",
+        "log": "log", "why": "provenance", "stats": "stats", "pause": "task", "resume": "task",
+        "archive": "archive", "export": "transfer", "import": "transfer",
     },
     "Graph": {
         "add": "graph", "amend": "replan", "split": "replan", "quarantine": "replan",
@@ -47,8 +48,10 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
         "monitor": "monitor", "observe": "supervise", "block": "supervise", "reply": "supervise",
     },
     "Run": {"run": "run", "map": "map", "job": "job", "sop": "sop"},
+    "Knowledge": {"memory": "memory"},
     "Integrity": {
-        "verify": "integrity", "doctor": "integrity", "selftest": "selftest", "explain": "explain",
+        "verify": "integrity", "doctor": "integrity", "audit": "task_audit",
+        "selftest": "selftest", "explain": "explain",
     },
 }  # fmt: skip
 """Every command, by its section in the help, with the module it is in."""

@@ -264,6 +264,13 @@ def _audit_asked(event: Data) -> list[str]:
     return [plain(f"audit of {event['node']} waits: perdure judge {event['node']} --verdict FILE")]
 
 
+def _walked(event: Data) -> list[str]:
+    walked = f"walked {counted(event['checked'], 'file')}"
+    if not event["failed"]:
+        return [f"{walked}: all as registered ({event['ref']})"]
+    return [plain(f"{walked}: {some(event['failed'])} ({event['ref']})", 400)]
+
+
 def _phase(event: Data) -> list[str]:
     return [plain(f"phase {event['state']}")]
 
@@ -357,6 +364,7 @@ _LINES: Final[Mapping[str, Callable[[Data], list[str]]]] = {
     "audit_started": _audit_started,
     "audited": _audited,
     "audit_asked": _audit_asked,
+    "walked": _walked,
     "phase": _phase,
     "reported": _reported,
     "stopping": _stopping,

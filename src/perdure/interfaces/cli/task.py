@@ -95,11 +95,29 @@ def _status_lines(data: Data) -> list[str]:
     broken = [f"{name} {text}" for name, text in data["integrity"].items()]
     well = f"{data['artifacts']} registered, all as registered" if data["artifacts"] else ""
     lines += fields("files", broken) or field("files", well)
+    lines += _walk_lines(data)
     owner = data["coordinator"]
     lines += field("run by", f"{owner['holder']}, pid {owner['pid']}" if owner else "nobody now")
     lines += _interrupted_lines(data)
+    stale = data.get("stale_docs", {})
+    lines += fields("stale", [f"{path} {why} (perdure note --doc)" for path, why in stale.items()])
+    lines += _closing_lines(data["closing"])
     lines += field("hint", data["next_hint"])
     return lines + field("workspace", data["workspace"], None)
+
+
+def _walk_lines(data: Data) -> list[str]:
+    """What the newest walk over all files found, of a task that is walked."""
+    walk = data.get("walk")
+    if walk is None:
+        return []
+    found = f"not as registered: {some(walk['failed'])}" if walk["failed"] else "all as registered"
+    return field("walked", f"{walk['checked']} files at {walk['at']} ({walk['ref']}), {found}")
+
+
+def _closing_lines(closing: Data) -> list[str]:
+    """How far the end of an archived task has come, and what comes next."""
+    return field("archived", closing["sub_state"]) + field("next", closing["next"])
 
 
 def _dispatch_lines(data: Data) -> list[str]:
