@@ -211,4 +211,12 @@ MIRROR_MUTANTS: tuple[Mutant, ...] = (
         (STEPS, COMMANDS),
         "flipped or cure",
     ),
+    Mutant(
+        "mirror: the cure is told of the mirror alone, not of both together",
+        "storage/mirror.py",
+        "        together = int(_repair.read_history(disk, layout).tip.seq)\n",
+        "        together = whole_up_to(disk, layout).seq\n",
+        (COMMANDS,),
+        "looking",
+    ),
 )

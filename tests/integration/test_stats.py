@@ -79,6 +79,8 @@ def test_the_picture_is_whole_the_same_each_time_and_fetches_nothing(
     assert "href=" not in text.replace('xlink:href="#', "")
     assert ">a</text>" in text
     assert "failures and deaths by class" in text
+    left = [one for one in sys.meta_path if not hasattr(one, "find_spec")]
+    assert left == [], "drawing leaves imports as they were"
 
 
 def test_text_of_others_is_no_markup_in_the_picture(tmp_path: Path) -> None:

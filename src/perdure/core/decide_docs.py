@@ -3,14 +3,17 @@
 Invariants: a document is noted as it was just seen; what is stale stays on record as it was noted.
 """
 
+from typing import Final
+
 from perdure.core import closing_commands as k
 from perdure.core.commands import Context, Decision
 from perdure.core.events import Draft
 from perdure.core.fold import Replica
 from perdure.core.naming import check_text
-from perdure.errors import NotFoundError
+from perdure.errors import NotFoundError, RefusedError
 
-docs_max = 10_000
+docs_max: Final = 10_000
+"""Documents of one task."""
 
 
 def decide_doc(replica: Replica, command: k.NoteDoc, context: Context) -> Decision:
@@ -21,6 +24,13 @@ def decide_doc(replica: Replica, command: k.NoteDoc, context: Context) -> Decisi
     now = (command.purpose, command.sha256, command.size_bytes)
     if known is not None and not known.stale and (known.purpose, known.sha256) == now[:2]:
         return Decision(answer=known.ref)
+    if known is None and len(state.docs) >= docs_max:
+        raise RefusedError(
+            f"the task has {docs_max} documents on record.",
+            code="too_many_docs",
+            rule="PL-2",
+            fix="Note a list of the files instead of each of them.",
+        )
     payload = {
         "op": "doc",
         "text": f"{command.path}: {command.purpose}",

@@ -8,8 +8,8 @@ from typing import Final
 
 from perdure.core.closing import Doc
 from perdure.core.fold import Replica
-from perdure.core.plan_page import page
-from perdure.core.quotation import named, span
+from perdure.core.plan_page import page, table_row
+from perdure.core.quotation import named, span, timed
 
 docs_shown_max: Final = 300
 words_max: Final = 160
@@ -38,16 +38,14 @@ def doc_ledger(replica: Replica) -> bytes:
 
 
 def _row(doc: Doc) -> str:
-    where = f"{_cell(doc.path)} (outside)" if doc.external else _cell(doc.path)
-    status = f"**stale**: {_cell(doc.why)} ({doc.stale})" if doc.stale else "current"
-    return f"| {where} | {_cell(doc.purpose)} | {minute(doc.at)} | {status} | {doc.ref} |"
+    where = span(doc.path, words_max) + (" (outside)" if doc.external else "")
+    status = f"**stale**: {span(doc.why, words_max)} ({doc.stale})" if doc.stale else "current"
+    return table_row(where, span(doc.purpose, words_max), minute(doc.at), status, doc.ref)
 
 
 def minute(at: str) -> str:
-    """A time to the minute, with its offset."""
+    """A time to the minute, with its offset; what is no time is quoted."""
+    if timed(at) != at:
+        return timed(at)
     offset = at[19:].lstrip(".0123456789")
     return f"{at[:16].replace('T', ' ')} {offset}".strip()
-
-
-def _cell(text: str) -> str:
-    return span(text, words_max).replace("|", "\\|")

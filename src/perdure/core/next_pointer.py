@@ -55,4 +55,6 @@ def _why_nothing(state: State, open_names: list[str]) -> str:
     if given_up:
         named = ", ".join(given_up[:3]) + (" and others" if len(given_up) > 3 else "")
         return f"{named} was given up (QUARANTINED), and no successor has taken its place"
-    return "everything is done"
+    if state.fsm_task == "ARCHIVED":
+        return "the task is archived; further work is a task of its own"
+    return "everything is done; `perdure archive` ends the task"

@@ -105,8 +105,12 @@ def _row(node: Node) -> str:
     if len(node.deps) > deps_max:
         deps += f" and {len(node.deps) - deps_max} more"
     how = action_of(node.spec) or "by hand"
-    title = span(node.title, words_max).replace("|", "\\|")
-    return (
-        f"| {named(node.node_id)} | {node.state} | {title} | {deps} | {how} |"
-        f" {node.verification_level} |"
-    )
+    title = span(node.title, words_max)
+    level = node.verification_level
+    return table_row(named(node.node_id), node.state, title, deps, how, level)
+
+
+def table_row(*cells: str) -> str:
+    """A row of a table; no text in a cell begins another one, or another row."""
+    whole = (" ".join(cell.splitlines()).replace("|", "\\|") for cell in cells)
+    return f"| {' | '.join(whole)} |"

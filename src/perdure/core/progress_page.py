@@ -14,7 +14,7 @@ from perdure.core.machine import count_states
 from perdure.core.model import Node, State
 from perdure.core.next_pointer import next_pointer
 from perdure.core.plan_page import page
-from perdure.core.quotation import block, named, span
+from perdure.core.quotation import block, named, span, timed
 
 done_max: Final = 20
 at_work_max: Final = 20
@@ -32,8 +32,8 @@ def progress_page(replica: Replica) -> bytes:
         "# Progress",
         "",
         (
-            f"As of J-{state.seq} ({state.updated_at}) of task {named(state.task_id)}. This page is"
-            " rendered from the journal and never read: `perdure status` is never behind."
+            f"As of J-{state.seq} ({timed(state.updated_at)}) of task {named(state.task_id)}. This"
+            " page is rendered from the journal and never read: `perdure status` is never behind."
         ),
         "",
         f"{state.fsm_task}: {done}.",
@@ -124,5 +124,5 @@ def _sessions(state: State) -> Iterator[str]:
     for session in reversed(state.sessions):
         who = named(session.actor or "somebody")
         why = span(session.why, words_max)
-        yield f"- {session.at}, epoch {session.epoch}, by {who} ({session.ref}): {why}"
+        yield f"- {timed(session.at)}, epoch {session.epoch}, by {who} ({session.ref}): {why}"
     yield ""

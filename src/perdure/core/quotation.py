@@ -158,6 +158,14 @@ def named(text: str, most: int = 64) -> str:
     return f"`{text}`" if _PLAIN_NAME.match(text) else span(text, most)
 
 
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)?\Z")
+
+
+def timed(at: str) -> str:
+    """A time of an event as it is; what is no time is quoted as other text is."""
+    return at if _TIME.match(at) else span(at, 64)
+
+
 def block(text: str, *, chars_max: int, rows_max: int, columns: int = block_columns) -> Block:
     """The text as a block of code: its lines stay lines, long ones go on in the next row.
 

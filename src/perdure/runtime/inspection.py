@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import structs
 
-from perdure.core.codec import EMPTY_TIP, ChainTip, Damage, Scan
+from perdure.core.codec import Damage, Scan
 from perdure.core.events import Event
 from perdure.core.fold import Replica
 from perdure.core.late import LateModule
@@ -96,13 +96,13 @@ def _check_mirror(engine: Engine, replay: "_Replay", result: Verification) -> bo
     try:
         if not _mirror.is_due(disk, layout):
             return False
-        whole: ChainTip = _mirror.whole_up_to(disk, layout) if replay.problems else EMPTY_TIP
+        said = _mirror.restorable(disk, layout, replay.scan.tip.seq) if replay.problems else ""
         found = _mirror.compare(disk, layout, replay.scan)
     except StorageError as error:
         result.problems.append(Problem("mirror", _mirror.NAME, error.message, error.fix))
         return True
-    if whole.seq > replay.scan.tip.seq:
-        cure = f"Run `perdure resume`: the mirror is whole up to J-{whole.seq}."
+    if said:
+        cure = f"Run `perdure resume`: {said}."
         result.problems[:] = [structs.replace(problem, fix=cure) for problem in result.problems]
     if found.unfinished:
         result.notices.append(Problem("mirror", _mirror.NAME, found.unfinished))

@@ -6,6 +6,7 @@ looked at: no script, no font, no picture of others.
 """
 
 import re
+import sys
 from typing import Any, Final
 
 from perdure.core.stats import Stats
@@ -45,6 +46,7 @@ def draw(stats: Stats) -> bytes:
 
 
 def _pygal() -> Any:
+    """The library, without its finder of map plugins: an old kind that warns at each import."""
     try:
         import pygal
         import pygal.style
@@ -54,6 +56,7 @@ def _pygal() -> Any:
             code="no_plot",
             fix="Install it: pip install 'perdure[plot]'.",
         ) from None
+    sys.meta_path[:] = [one for one in sys.meta_path if type(one).__module__ != "pygal"]
     return pygal
 
 

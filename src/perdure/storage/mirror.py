@@ -19,6 +19,7 @@ from perdure.ports import AppendFile, Clock, Disk
 from perdure.storage.workspace import Layout
 
 _futures: Final = LateModule("concurrent.futures")
+_repair: Final = LateModule("perdure.storage.mirror_repair")
 NAME: Final = "journal-mirror.jsonl"
 tier_least: Final = 2
 """As ``runtime.reader.mirrored_tier_least``, which does not load this module."""
@@ -276,20 +277,39 @@ def whole_up_to(disk: Disk, layout: Layout) -> ChainTip:
     return scan.tip
 
 
+def restorable(disk: Disk, layout: Layout, seq: int) -> str:
+    """What a recovery can restore of a journal that is whole up to ``seq`` by itself, in words.
+
+    Empty where it would refuse, or come no further. Each commit counts from the file in which it
+    is whole. Reads both and writes nothing.
+    """
+    try:
+        if not is_due(disk, layout):
+            return ""
+        together = int(_repair.read_history(disk, layout).tip.seq)
+        if together <= seq:
+            return ""
+        if whole_up_to(disk, layout).seq >= together:
+            return f"its mirror is whole up to J-{together}"
+        return f"together with its mirror it is whole up to J-{together}"
+    except (CorruptError, StorageError):
+        return ""
+
+
 def with_cure(disk: Disk, layout: Layout, error: CorruptError) -> CorruptError:
-    """The error about a damaged journal, which says so where its mirror goes further."""
+    """The error about a damaged journal, which says so where its mirror has what it lacks."""
     scan = Scan()
     try:
-        whole = whole_up_to(disk, layout)
-        if whole.seq and disk.stat(layout.journal) is not None:
+        if disk.stat(layout.journal) is not None:
             for _ in scan.commits(disk.read_chunks(layout.journal)):
                 pass
     except StorageError:
         return error
-    if whole.seq <= scan.tip.seq:
+    said = restorable(disk, layout, scan.tip.seq)
+    if not said:
         return error
     return CorruptError(
-        f"{error.message} Its mirror is whole up to J-{whole.seq}.",
+        f"{error.message} {said[0].upper()}{said[1:]}.",
         code=error.code,
         rule="J-2",
         fix=f"Run `perdure resume`, which restores the journal from {NAME}.",

@@ -145,6 +145,45 @@ def test_looking_at_a_damaged_journal_says_that_the_mirror_is_whole(
     assert both(machine) == before
 
 
+def damage_both(machine: SimMachine, journal_line: int, mirror_line: int) -> None:
+    """Flip a bit in another line of each, with nothing to begin from but the first byte."""
+    lines = machine.journal().splitlines(keepends=True)
+    lose_projections(machine.disk)
+    for path, line in ((JOURNAL, journal_line), (MIRROR, mirror_line)):
+        flip(machine.disk, path, len(b"".join(lines[: line - 1])) + 60)
+
+
+@pytest.mark.parametrize(("journal_line", "mirror_line"), [(5, 3), (3, 5)])
+def test_looking_names_the_cure_where_each_of_the_two_is_damaged_in_another_line(
+    machine: SimMachine, journal_line: int, mirror_line: int
+) -> None:
+    damage_both(machine, journal_line, mirror_line)
+    before = both(machine)
+    with pytest.raises(CorruptError) as caught:
+        service(machine).status()
+    assert "whole up to J-7" in caught.value.message
+    assert "perdure resume" in caught.value.fix
+    data = service(machine).verify()
+    assert data["exit_code"] == 6
+    (fix,) = {p["fix"] for p in data["problems"] if p["what"] == "journal"}
+    assert "perdure resume" in fix
+    assert "whole up to J-7" in fix
+    assert both(machine) == before
+    assert service(machine).resume()["repaired"]
+    assert service(machine).verify()["problems"] == []
+
+
+def test_looking_promises_nothing_where_the_same_line_is_damaged_in_both(
+    machine: SimMachine,
+) -> None:
+    damage_both(machine, 4, 4)
+    with pytest.raises(CorruptError) as caught:
+        service(machine).status()
+    assert "from a copy" in caught.value.fix
+    (fix,) = {p["fix"] for p in service(machine).verify()["problems"] if p["what"] == "journal"}
+    assert "from a copy" in fix
+
+
 def test_a_workspace_whose_journal_is_gone_is_still_found(machine: SimMachine) -> None:
     machine.disk.unlink(JOURNAL, durable=True)
     assert find_workspace(machine.disk, ROOT, None) == ROOT
