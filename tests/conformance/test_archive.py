@@ -79,6 +79,11 @@ def test_t10_nobody_archives_without_an_audit_of_this_very_moment(host: Host) ->
             rt.engine.execute(k.ArchiveTask(record, (), "again"))
 
 
+NOTHING_SEEN = {
+    "item": "A1.2", "title": "t", "rule": "INV-1", "verdict": "N/A", "method": "m", "why": "w",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [({"passed": False}, "audit_failed"), ({"seq": 3}, "audit_outdated"),
@@ -94,7 +99,7 @@ def test_fst_3_a_record_that_does_not_say_so_archives_nothing(
             from_now = {
                 "task_id": "T1", "created": rt.state.created, "tier": 1, "seq": rt.state.seq,
                 "h": "0" * 16, "audited_at": "", "auditor": "x", "passed": True,
-                "counts": {"PASS": 1}, "items": [],
+                "counts": {"N/A": 1}, "items": [NOTHING_SEEN],
             }  # fmt: skip
             with pytest.raises(RefusedError) as caught:
                 rt.engine.execute(k.ArchiveTask({**from_now, **change}, (), "note"))

@@ -45,6 +45,38 @@ def _first_check(name: str, value: Any) -> Callable[[Event], object]:
     return lambda event: event.payload["checks"][0].update({name: value})
 
 
+def _with_another_artifact(name: str) -> Callable[[Event], object]:
+    """The verdict was on this artifact besides; what the checksum is does not matter then."""
+    return lambda event: event.payload["artifacts"].update({name: ""})
+
+
+def _unaudited(machine: SimMachine) -> None:
+    """A node that asks for an audit was DONE by the runtime's own checks."""
+    added = w.first(machine, {"op": "add_node", "target": "N1"})
+    done = w.first(machine, {"edge": "N06"}, "N1")
+
+    def edit(event: Event) -> None:
+        if event.seq == added:
+            event.payload["after"]["verification_level"] = "V2"
+        elif event.seq == done:
+            event.payload["level"] = "V2"
+
+    w.forged(machine, edit)
+
+
+def _own_verdict(machine: SimMachine) -> None:
+    started = w.first(machine, {"edge": "N02"}, "N1")
+    done = w.first(machine, {"edge": "N06"}, "N1")
+
+    def edit(event: Event) -> None:
+        if event.seq == started:
+            event.payload["executor"] = {"actor": "executor:me", "kind": "session"}
+        elif event.seq == done:
+            event.payload["verifier"] = "executor:me"
+
+    w.forged(machine, edit)
+
+
 def _lowered(machine: SimMachine) -> None:
     """A node that asked for an audit asks for none any more, on nobody's word."""
     added = w.first(machine, {"op": "add_node", "target": "S1"})
@@ -126,10 +158,21 @@ def _archived(machine: SimMachine) -> None:
     w.forged(machine, edit)
 
 
+def _executing(event: Event) -> None:
+    """The task was at work when the coordinator died, and not in RECOVERING when it went on."""
+    event.kind = "STATE_TRANSITION"
+    event.payload = {"from": "DECOMPOSING", "to": "EXECUTING", "edge": "T03"}
+
+
 def _unit_twice(machine: SimMachine) -> None:
     path = f"{ROOT}/artifacts/P/findings.jsonl"
     data = machine.disk.read(path)
     w.put(machine, path, data + data.splitlines(keepends=True)[0])
+
+
+def _finding_gone(machine: SimMachine) -> None:
+    path = f"{ROOT}/artifacts/P/findings.jsonl"
+    w.put(machine, path, b"".join(machine.disk.read(path).splitlines(keepends=True)[:-1]))
 
 
 def _fragment_gone(machine: SimMachine) -> None:
@@ -173,6 +216,14 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
         "A1.3",
         where({"edge": "N06"}, lambda e: e.payload["artifacts"].update({"A-none": "ab" * 32})),
     ),
+    "a node was DONE with the work of another": (
+        "A1.3",
+        where({"edge": "N06"}, _with_another_artifact("A-N1"), of="G1"),
+    ),
+    "a node was DONE with what did not count any more": (
+        "A1.3",
+        where({"edge": "N06"}, _with_another_artifact("A-F1"), of="F1"),
+    ),
     "a projection was edited": ("A2.1", lambda m: w.flipped(m, "checkpoint.json")),
     "an artifact was changed": ("A2.2", lambda m: w.put(m, "artifacts/N1/a.txt", b"b")),
     "an artifact is missing": ("A2.2", lambda m: w.gone(m, "artifacts/G1/g.txt")),
@@ -180,16 +231,27 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
         "A2.3",
         where({"edge": "N06"}, _first_check("passed", False)),
     ),
+    "a node was DONE with nothing to show": (
+        "A2.3",
+        where({"edge": "N06"}, setting("artifacts", {})),
+    ),
     "an event comes from an epoch that was over": (
         "A3.1",
         where({"op": "decision"}, lambda e: setattr(e, "epoch", 1)),
+    ),
+    "a takeover went straight on": ("A3.1", where({"op": "decision"}, _executing)),
+    "a recovery does not say what it repaired": (
+        "A3.1",
+        where({"op": "recovered"}, lambda e: e.payload.pop("repaired")),
     ),
     "a change of several events has no end": (
         "A3.2",
         where({"edge": "N02"}, lambda e: e.payload.pop("tx_end"), of="N1"),
     ),
     "a unit was done twice": ("A3.3", _unit_twice),
+    "a finding is gone that was counted": ("A3.3", _finding_gone),
     "what a crash tore off is gone": ("A3.4", _fragment_gone),
+    "what was set aside is on no record": ("A3.4", where({"kind": "fragment"}, _plain_note)),
     "a byte of the journal is another one": ("A4.1", lambda m: w.flipped(m, "journal.jsonl")),
     "the journal was cut": (
         "A4.1",
@@ -197,7 +259,18 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
     ),
     "what was quarantined is gone": ("A4.2", _quarantined_gone),
     "a verification was lowered unasked": ("A5.1", _lowered),
+    "a node was verified below its level": (
+        "A5.1",
+        where({"edge": "N06"}, setting("level", "V0"), of="N1"),
+    ),
+    "an audit was asked for and none was made": ("A5.1", _unaudited),
+    "the producer verified its own work": ("A5.1", _own_verdict),
+    "a verdict is nobody's": ("A5.1", where({"edge": "N06"}, setting("verifier", ""))),
     "VERIFYING was skipped": ("A5.2", where({"edge": "N03"}, _plain_note, of="N1")),
+    "a node became DONE by another edge": (
+        "A5.2",
+        where({"edge": "N06"}, setting("edge", "N02"), of="N1"),
+    ),
     "a contract names no goal": (
         "A6.1",
         lambda m: w.reissued(m, "N1", "STATE_TRANSITION", lambda c: c.update(goal=" ")),

@@ -6,10 +6,11 @@ import pytest
 from tests.conformance.host import Host
 
 from perdure import HaltRuntime
-from perdure.errors import EvidenceError
+from perdure.errors import EvidenceError, PathError
 from perdure.runtime.calls import perform
 from perdure.runtime.docs import stale_docs
-from perdure.runtime.inspection import verify_workspace
+from perdure.runtime.inspection import diagnose, verify_workspace
+from perdure.service.tasks import Service
 
 PAGES = ("docs/task-plan.md", "docs/progress.md")
 
@@ -113,3 +114,69 @@ def test_pl_2_what_is_no_file_is_not_noted(host: Host, path: str) -> None:
             doc(host, rt, path)
         assert caught.value.rule == "PL-2"
         assert host.read() == before
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["journal.jsonl", "docs/progress.md", "task-graph.json", "steering/inbox.md", "lease.json"],
+)
+def test_pl_2_what_the_runtime_writes_itself_is_no_document(host: Host, path: str) -> None:
+    with host.open() as rt:
+        rt.add_node("N1", "first")
+        perform(rt.engine, "ask", {"text": "which?"})
+        rt.engine.project()
+        before = host.read()
+        with pytest.raises(PathError) as caught:
+            doc(host, rt, path)
+        assert (caught.value.code, caught.value.rule) == ("path_reserved", "PL-2")
+        assert host.read() == before
+
+
+def test_pl_2_contracts_may_be_noted_as_they_stay_as_they_are(host: Host) -> None:
+    with host.open() as rt:
+        rt.add_node("N1", "first")
+        rt.start("N1")
+        doc(host, rt, f"contracts/{rt.node('N1').invocation}.json")
+        assert stale_docs(rt.engine) == {}
+
+
+def test_pl_2_whoever_looks_is_told_what_is_stale_and_nothing_is_written(host: Host) -> None:
+    with host.open() as rt:
+        rt.add_node("N1", "first")
+        host.write("tmp/draft.md", "one\n")
+        doc(host, rt, "tmp/draft.md")
+    host.write("tmp/draft.md", "changed\n")
+    before = host.read()
+    service = Service(host.workspace, actor="executor:x", world=host.world())
+    assert service.status()["stale_docs"] == {"tmp/draft.md": "has 8 bytes, not 4"}
+    assert list(service.next()["stale_docs"]) == ["tmp/draft.md"]
+    told = diagnose(host.attach().engine)
+    assert told["ok"], "a stale document is no damage"
+    (notice,) = [found for found in told["notices"] if found["what"] == "document"]
+    assert notice["where"] == "tmp/draft.md"
+    assert host.read() == before
+
+
+def test_pl_1_progress_names_who_is_waited_for_and_what_is_stuck(host: Host) -> None:
+    with host.open() as rt:
+        rt.add_node("N1", "first")
+        rt.add_node("N2", "given up")
+        rt.add_node("N3", "ready")
+        rt.start("N1")
+        perform(rt.engine, "ask", {"text": "tabs or\n# blanks?", "node": "N1"})
+        perform(rt.engine, "quarantine", {"node": "N2", "reason": "no way"})
+    page = host.read("docs/progress.md").decode()
+    assert "## Waiting for people (1)" in page
+    assert "about `N1`" in page
+    assert "\n# blanks?" not in page
+    assert "**`N3`**" in page, "what may start is told, and what is stuck all the same"
+    assert "- `N2` is QUARANTINED" in page
+
+
+def test_pl_1_an_edited_page_is_told_and_is_no_damage(host: Host) -> None:
+    two_nodes(host)
+    host.write("docs/task-plan.md", "another plan\n")
+    found = verify_workspace(host.attach().engine)
+    assert found.ok
+    (notice,) = found.notices
+    assert (notice.what, notice.where) == ("projection", "docs/task-plan.md")

@@ -1,6 +1,7 @@
 """What the items of the task audit share: a list of results, and what an event cites.
 
-Job: gather the results of one item in order, and read from an event the contract it puts in force.
+Job: gather the results of one item in order, and read from an event the contract it puts in force,
+and the edge that it takes.
 Invariants: pure; nothing is looked at twice under one name unless it failed twice; a contract whose
 bytes are not those that were cited is nobody's to judge but A1.2's.
 """
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from perdure.core.events import Event
+from perdure.core.machine import node_edge
 from perdure.core.payload import text
 from perdure.core.task_audit import DiskFacts, Findings, Result
 
@@ -83,6 +85,20 @@ def cited_contract(event: Event) -> Cited | None:
     if event.kind == "STATE_TRANSITION" and payload.get("to") == "RUNNING":
         return Cited(path, digest, event.ref, event.entity.id, text(payload.get("invocation")))
     return None
+
+
+def edge_of(event: Event) -> str:
+    """The edge that a node takes; empty where the event is no move of a node, or of no edge.
+
+    Others write from where to where and name no edge; then it is the row of that move.
+    """
+    if event.kind != "STATE_TRANSITION" or event.entity.type != "node":
+        return ""
+    told = text(event.payload.get("edge"))
+    if told:
+        return told
+    row = node_edge(text(event.payload.get("from")), text(event.payload.get("to")))
+    return row.id if row is not None else ""
 
 
 def is_whole(disk: DiskFacts, cited: Cited) -> bool:

@@ -4,14 +4,19 @@ Invariants: as ``task_audit`` says. Each damage belongs to one item: a projectio
 A1.1, one that says something else A2.1; a contract A1.2; a file of work A2.2, an older one A4.2.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
+from perdure.core.audit_results import Tally, edge_of
 from perdure.core.events import Event
 from perdure.core.fold import Replica
+from perdure.core.model import State
 from perdure.core.payload import mapping, text
 from perdure.core.task_audit import DiskFacts, Findings, Item, Result, bad, ok
 
-_PROJECTIONS = ("task-graph.json", "checkpoint.json", "artifacts/registry.json")
+_PROJECTIONS: Final = ("task-graph.json", "checkpoint.json", "artifacts/registry.json")
+_told_max: Final = 5
+"""Of what is wrong with one event."""
 
 
 class FourArtifacts(Item):
@@ -87,32 +92,38 @@ class CommitRule(Item):
     title = "What a node was DONE with had been registered before"
     rule = "AR-1"
     method = (
-        "For each N06 the artifacts that it names were looked up among those registered by then,"
-        " with the checksum that it gives."
+        "For each N06 the artifacts that it names were looked up as the journal had them at that"
+        " moment: each was registered by then, for this node, with the checksum that N06 gives, and"
+        " it counted (current). An N06 that names none is judged by A2.3."
     )
 
     def __init__(self) -> None:
-        self._results: list[Result] = []
+        self._tally = Tally()
 
     def see(self, event: Event, replica: Replica) -> None:
         """Compare at the moment of the move."""
-        if event.payload.get("edge") != "N06":
-            return
-        artifacts = replica.state.artifacts
-        wrong = [
-            name
-            for name, digest in mapping(event.payload.get("artifacts")).items()
-            if name not in artifacts
-            or (text(digest) and artifacts[name].integrity.value != text(digest))
-        ]
-        if wrong:
-            self._results.append(bad(event.ref, f"{', '.join(wrong)} was not registered so"))
-        else:
-            self._results.append(ok(event.ref, event.entity.id))
+        named = mapping(event.payload.get("artifacts"))
+        if named and edge_of(event) == "N06":
+            wrong = [why for why in _unregistered(named, event.entity.id, replica.state) if why]
+            self._tally.look(event.ref, "; ".join(wrong[:_told_max]), event.entity.id)
 
     def judge(self, replica: Replica, disk: DiskFacts) -> Findings:
         """What was seen on the way."""
-        return Findings(tuple(self._results), "nothing is DONE yet")
+        return self._tally.findings("nothing is DONE yet with an artifact")
+
+
+def _unregistered(named: Mapping[str, Any], node_id: str, state: State) -> Iterator[str]:
+    """What is wrong with each of these artifacts; empty for one that had been registered so."""
+    node = state.nodes.get(node_id)
+    own = node.artifacts if node is not None else ()
+    for name, digest in named.items():
+        artifact = state.artifacts.get(name)
+        if artifact is None or name not in own:
+            yield f"{name} was not registered for {node_id}"
+        elif text(digest) and artifact.integrity.value != text(digest):
+            yield f"{name} was registered with another checksum"
+        else:
+            yield "" if artifact.status == "current" else f"{name} was {artifact.status}"
 
 
 class ProjectionsFollow(Item):
@@ -173,36 +184,45 @@ class ClaimsMoveNothing(Item):
     title = "Nothing is DONE without evidence that speaks for it"
     rule = "AX-3"
     method = (
-        "For each node that is DONE the newest move into it was read: it names an artifact or a"
-        " check, and none of its checks has failed."
+        "Each move into DONE was read: it names an artifact, or, of a node whose spec wants no"
+        " output, a check, and none of its checks has failed. Of a line of others the artifacts"
+        " in its evidence count."
     )
 
     def __init__(self) -> None:
-        self._done: dict[str, Result] = {}
+        self._tally = Tally()
 
     def see(self, event: Event, replica: Replica) -> None:
-        """Remember the newest move of each node into DONE."""
-        if event.kind != "STATE_TRANSITION" or event.entity.type != "node":
-            return
-        node_id = event.entity.id
-        if event.payload.get("to") != "DONE":
-            self._done.pop(node_id, None)
-            return
-        failed = [
-            text(check.get("check"), "a check")
-            for check in _checks(event.payload)
-            if check.get("passed") is False
-        ]
-        if failed:
-            self._done[node_id] = bad(node_id, f"{event.ref} says that {failed[0]} has failed")
-        elif not mapping(event.payload.get("artifacts")) and not event.payload.get("checks"):
-            self._done[node_id] = bad(node_id, f"{event.ref} names no artifact and no check")
-        else:
-            self._done[node_id] = ok(node_id, event.ref)
+        """Read each move into DONE, when it is made."""
+        of_node = event.kind == "STATE_TRANSITION" and event.entity.type == "node"
+        if of_node and event.payload.get("to") == "DONE":
+            self._tally.look(event.ref, _unproved(event, replica.state), event.entity.id)
 
     def judge(self, replica: Replica, disk: DiskFacts) -> Findings:
-        """What stands at the end."""
-        return Findings(tuple(self._done.values()), "nothing is DONE")
+        """What was seen on the way."""
+        return self._tally.findings("nothing is DONE")
+
+
+def _unproved(event: Event, state: State) -> str:
+    """Why a move into DONE rests on nothing; empty when something speaks for it."""
+    node_id, checks = event.entity.id, _checks(event.payload)
+    for check in checks:
+        if check.get("passed") is False:
+            name = text(check.get("check"), "a check")
+            return f"{node_id} was DONE though its check {name} had failed"
+    if mapping(event.payload.get("artifacts")) or _cites_artifact(event, state):
+        return ""
+    node = state.nodes.get(node_id)
+    wants_none = node is not None and node.spec.outputs == ()
+    if checks or event.payload.get("checks"):
+        return "" if wants_none else f"{node_id} was DONE, and no artifact is named"
+    return f"{node_id} was DONE, and neither an artifact nor a check is named"
+
+
+def _cites_artifact(event: Event, state: State) -> bool:
+    """Whether a line of others, which names no edge, has an artifact in its evidence."""
+    cited = (ref for ref in event.evidence if isinstance(ref, str))
+    return "edge" not in event.payload and any(ref in state.artifacts for ref in cited)
 
 
 def _checks(payload: Mapping[str, object]) -> list[dict[str, object]]:

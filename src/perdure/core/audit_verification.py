@@ -3,12 +3,15 @@
 Invariants: as ``task_audit`` says. How a record is itemised is A11.3; here it is what it says.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
+from perdure.core.audit_results import Tally, edge_of
+from perdure.core.audits import audit_plan, lacks, producer_names
 from perdure.core.authority import read_actor
 from perdure.core.events import Event
 from perdure.core.fold import Replica
-from perdure.core.model import VERIFICATION_LEVELS
+from perdure.core.model import VERIFICATION_LEVELS, Node, State
 from perdure.core.payload import mapping, text, texts
 from perdure.core.task_audit import DiskFacts, Findings, Item, Result, bad, ok
 from perdure.errors import UsageError
@@ -28,13 +31,15 @@ class LevelsHeld(Item):
     title = "Every node was verified on its level, by who may"
     rule = "VR-1"
     method = (
-        "For each N06 its checks were compared with the level of the node at that moment: V2 takes"
-        " a clean audit with a fresh context (I1), V3 a ruling of a person, and the producer gives"
-        " neither. Each lowering of a level was traced to the sponsor."
+        "Each N06 was compared with what the node asked for at that moment: its level is at least"
+        " the node's, V2 takes a clean audit, V3 a ruling of a person, each audit is as"
+        " independent as its criterion asks (I1 always, I5 from tier 2 on), and neither the"
+        " verdict nor an audit comes from the producer. Each lowering of a level was traced to"
+        " the sponsor."
     )
 
     def __init__(self) -> None:
-        self._results: list[Result] = []
+        self._tally = Tally()
         self._levels: dict[str, str] = {}
         self._rulings: set[str] = set()
 
@@ -49,36 +54,59 @@ class LevelsHeld(Item):
         if _rank(node.verification_level) < _rank(before):
             by_sponsor = _is_sponsor(event.actor) or event.tx in self._rulings
             what = f"{node.node_id} from {before} to {node.verification_level}"
-            note = ok(event.ref, what) if by_sponsor else bad(event.ref, f"lowers {what}, unasked")
-            self._results.append(note)
+            self._tally.look(event.ref, "" if by_sponsor else f"lowers {what}, unasked", what)
         self._levels[node.node_id] = node.verification_level
-        if event.payload.get("edge") == "N06":
-            self._results.append(self._judged(event, node.verification_level, node.worker))
-
-    def _judged(self, event: Event, level: str, worker: str) -> Result:
-        wanted = _JUDGED_BY.get(level)
-        verifier = text(event.payload.get("verifier"))
-        if level != "V0" and worker and verifier == worker:
-            return bad(event.ref, f"{worker} verified its own work")
-        found = event.payload.get("checks")
-        checks = [mapping(entry) for entry in found] if isinstance(found, list | tuple) else []
-        if wanted is None:
-            return ok(event.ref, f"{event.entity.id} at {level}")
-        given = [check for check in checks if check.get("check") == wanted and check.get("passed")]
-        if not given:
-            return bad(event.ref, f"{event.entity.id} is {level} and no {wanted} check passed")
-        if wanted == "audit" and "I1" not in texts(given[0].get("independence")):
-            return bad(event.ref, f"the audit of {event.entity.id} had no fresh context (I1)")
-        return ok(event.ref, f"{event.entity.id} at {level}")
+        if edge_of(event) == "N06" and _tells_who(event):
+            note = f"{node.node_id} at {node.verification_level}"
+            self._tally.look(event.ref, _misjudged(event, replica.state, node), note)
 
     def judge(self, replica: Replica, disk: DiskFacts) -> Findings:
         """What was seen on the way; a level that does not exist is bad."""
-        unknown = [
-            bad(node.node_id, f"has no level that exists: {node.verification_level!r}")
-            for node in replica.state.nodes.values()
-            if node.verification_level not in VERIFICATION_LEVELS
-        ]
-        return Findings((*unknown, *self._results), "nothing was verified yet")
+        for node in replica.state.nodes.values():
+            if node.verification_level not in VERIFICATION_LEVELS:
+                level = node.verification_level
+                self._tally.fail(node.node_id, f"has no level that exists: {level!r}")
+        return self._tally.findings("nothing was verified yet by anybody who is named")
+
+
+def _tells_who(event: Event) -> bool:
+    """Whether a verdict is one of ours, or says of itself what ours do."""
+    return any(name in event.payload for name in ("edge", "verifier", "level"))
+
+
+def _misjudged(event: Event, state: State, node: Node) -> str:
+    """Why a verdict is not what the node asked for; empty when it is."""
+    level, payload = node.verification_level, event.payload
+    verifier, told = text(payload.get("verifier")), text(payload.get("level"))
+    if not verifier:
+        return f"it does not say who verified {node.node_id}"
+    if level != "V0" and node.worker and verifier == node.worker:
+        return f"{node.worker} verified its own work"
+    if told and _rank(told) < _rank(level):
+        return f"{node.node_id} asks for {level}, and was verified at {told}"
+    found = payload.get("checks")
+    checks = [mapping(entry) for entry in found] if isinstance(found, list | tuple) else []
+    passed = [check for check in checks if check.get("passed") is True]
+    wanted = _JUDGED_BY.get(level)
+    if wanted and not any(check.get("check") == wanted for check in passed):
+        return f"{node.node_id} is {level}, and no {wanted} check passed"
+    audits = [check for check in passed if check.get("check") == "audit"]
+    return next(filter(None, (_unfit(audit, state, node) for audit in audits)), "")
+
+
+def _unfit(audit: Mapping[str, Any], state: State, node: Node) -> str:
+    """Why an audit of a node decides nothing; empty when it does (VR-0 to VR-2)."""
+    plan = audit_plan(state, node)
+    short = lacks(plan, texts(audit.get("independence"))) if plan is not None else ()
+    if short:
+        return f"the audit of {node.node_id} is short of {', '.join(short)}"
+    integrity = text(audit.get("integrity"), "clean")
+    if integrity != "clean":
+        return f"the integrity of the audit of {node.node_id} is {integrity}"
+    by = text(audit.get("by"))
+    if by and by.rpartition(":")[2] in producer_names(node):
+        return f"{by} audited its own work"
+    return ""
 
 
 def _is_sponsor(actor: str) -> bool:
@@ -107,7 +135,7 @@ class ClaimedFirst(Item):
         """Follow the moves."""
         if event.kind != "STATE_TRANSITION" or event.entity.type != "node":
             return
-        node_id, edge = event.entity.id, text(event.payload.get("edge"))
+        node_id, edge = event.entity.id, edge_of(event)
         if edge == "N03":
             self._claimed[node_id] = event.ref
             return

@@ -15,6 +15,7 @@ from perdure.core.fold import Replica
 from perdure.core.model import State
 from perdure.core.naming import check_text
 from perdure.core.task_audit import AuditRecord
+from perdure.core.task_audit_recompute import whole_record
 from perdure.errors import NotFoundError, RefusedError, UsageError
 
 TASK_AUDIT: Final = "task_audit"
@@ -28,7 +29,8 @@ def decide_record(replica: Replica, command: k.RecordTaskAudit, context: Context
 
 
 def check_record(state: State, raw: dict[str, Any]) -> AuditRecord:
-    """The record, typed. Raises UsageError when it is none, RefusedError for another task's."""
+    """The record, typed. Raises UsageError when it is none, or a bare score, or counts what is not
+    in it; RefusedError for one of another task, or of what is still to come."""
     try:
         record = msgspec.convert(raw, AuditRecord)
     except msgspec.ValidationError as error:
@@ -45,6 +47,14 @@ def check_record(state: State, raw: dict[str, Any]) -> AuditRecord:
             code="another_task",
             rule="A-4",
             fix="Give it to the workspace that it was made in.",
+        )
+    wrong = whole_record(raw)
+    if wrong:
+        raise UsageError(
+            f"this is no record of a task audit: {wrong[0].why}.",
+            code="not_a_record",
+            rule="A-4",
+            fix="Take what `perdure audit --json` prints, as it is.",
         )
     if record.seq > state.seq:
         raise RefusedError(

@@ -44,6 +44,7 @@ def plan_page(replica: Replica) -> bytes:
         *_list(list(state.acceptance), acceptance_max, "Nothing is written down."),
         *_policies(state),
         *_directives(state),
+        *_decisions(state),
         *_graph(state),
     ]
     return page(lines)
@@ -82,6 +83,15 @@ def _directives(state: State) -> list[str]:
         return []
     texts = [held.text for held in state.directives]
     return ["## Instructions for all that is added", "", *_list(texts, directives_max, "")]
+
+
+def _decisions(state: State) -> list[str]:
+    rows = []
+    if state.decisions:
+        rows.append(f"- decisions, questions and rulings on record: {state.decisions}")
+    if state.goal_amendments:
+        rows.append(f"- changes of the goal: {state.goal_amendments} (`perdure why goal`)")
+    return ["## Decisions", "", *rows, ""] if rows else []
 
 
 def _graph(state: State) -> Iterator[str]:

@@ -7,6 +7,7 @@ each time and never read back (PL-1).
 
 from collections.abc import Iterator
 from heapq import nlargest
+from itertools import islice
 from typing import Any, Final
 
 from perdure.core.fold import Replica
@@ -15,9 +16,12 @@ from perdure.core.model import Node, State
 from perdure.core.next_pointer import next_pointer
 from perdure.core.plan_page import page
 from perdure.core.quotation import block, named, span, timed
+from perdure.core.views import stuck
+from perdure.core.with_people import with_people
 
 done_max: Final = 20
 at_work_max: Final = 20
+people_max: Final = 20
 stuck_max: Final = 20
 words_max: Final = 160
 
@@ -41,7 +45,8 @@ def progress_page(replica: Replica) -> bytes:
         *_end(state),
         *_next(state, step),
         *_at_work(state),
-        *_stuck(state, step),
+        *_people(state),
+        *_stuck(replica),
         *_done(state),
         *_sessions(state),
     ]
@@ -59,7 +64,10 @@ def _next(state: State, step: dict[str, Any]) -> Iterator[str]:
     yield "## NEXT"
     yield ""
     if step["node"] is None:
-        yield f"Nothing may start: {span(step['why'], words_max)}"
+        yield "Nothing may start:"
+        yield ""
+        why = str(step["why"])
+        yield from block(why, chars_max=2_000, rows_max=20, columns=2_000).rows
     else:
         yield f"**{named(step['node'])}**: {span(step['title'], words_max)}"
         yield ""
@@ -85,17 +93,38 @@ def _at_work(state: State) -> Iterator[str]:
     yield ""
 
 
-def _stuck(state: State, step: dict[str, Any]) -> Iterator[str]:
-    if state.questions:
-        yield f"{len(state.questions)} questions are open: see `steering/inbox.md`."
-        yield ""
-    stuck = step.get("stuck") or []
-    if not stuck:
+def _people(state: State) -> Iterator[str]:
+    """What waits for a person: questions, and work that somebody outside has to do or to judge."""
+    waiting = with_people(state)
+    total = len(state.questions) + len(waiting)
+    if not total:
         return
-    yield f"## Stuck ({len(stuck)})"
+    yield f"## Waiting for people ({total})"
     yield ""
-    for item in stuck[:stuck_max]:
+    for question in islice(state.questions.values(), people_max):
+        about = f" about {named(question.node)}" if question.node else ""
+        words = span(question.text, words_max)
+        yield f"- {named(question.question_id)}, for the {named(question.to)}{about}: {words}"
+    for item in waiting[: max(0, people_max - len(state.questions))]:
+        yield f"- {named(item['node'])}: {span(item['why'], words_max)}"
+    if total > people_max:
+        yield f"- and {total - people_max} more"
+    yield ""
+    if state.questions:
+        yield "How to settle a question: `steering/inbox.md`, `perdure inbox`."
+        yield ""
+
+
+def _stuck(replica: Replica) -> Iterator[str]:
+    found = stuck(replica)
+    if not found:
+        return
+    yield f"## Stuck ({len(found)})"
+    yield ""
+    for item in found[:stuck_max]:
         yield f"- {named(item['node'])} is {item['state']}: {span(item['why'], words_max)}"
+    if len(found) > stuck_max:
+        yield f"- and {len(found) - stuck_max} more: `perdure status`"
     yield ""
 
 

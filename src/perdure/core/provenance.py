@@ -13,10 +13,16 @@ from typing import Any, Final, NamedTuple
 from perdure.core.closing import EDGE_KINDS, EdgeKind
 from perdure.core.events import Event
 from perdure.core.fold import Replica
+from perdure.core.instance import path_of
 from perdure.core.payload import mapping, text, texts
 from perdure.core.views import cut
 
 said_chars_max: Final = 200
+said_in_full_max: Final = 4_000
+derived_max: Final = 12
+"""Artifacts of one dependency that a result is derived from by name; of more, from the node."""
+GOAL: Final = "goal"
+"""What a walk calls the goal of the task."""
 
 
 class Edge(NamedTuple):
@@ -60,13 +66,15 @@ _DECIDED: Final = {
 }  # fmt: skip
 
 
-def fact_of(event: Event) -> Fact | None:
+def fact_of(event: Event, said_max: int = said_chars_max) -> Fact | None:
     """What the way back needs of an event; None for one that nothing is decided by."""
     payload, kind = event.payload, event.kind
     op = text(payload.get("op"))
     what, subject = "", event.entity.id
     if kind == "INSTANCE_STARTED":
         what = "task created"
+    elif kind == "INSTANCE_ENDED":
+        what = "task ended"
     elif kind == "STATE_TRANSITION":
         what = _MOVES.get(text(payload.get("edge")), "")
     elif kind == "ARTIFACT_REGISTERED":
@@ -76,22 +84,31 @@ def fact_of(event: Event) -> Fact | None:
         subject = text(payload.get("target"), subject)
     elif kind == "DECISION":
         what = _DECIDED.get(op, "")
-        subject = text(payload.get("question_id")) or text(payload.get("id")) or subject
-    elif kind in ("GOAL_AMENDED", "RECEIPT", "STEERING_LOGGED"):
-        what = {"GOAL_AMENDED": "goal changed", "RECEIPT": "effect proved"}.get(kind, "instructed")
+        if op == "answer" and payload.get("by_default") is True:
+            what = "settled by its default, as nobody answered"
+        named = (text(payload.get(name)) for name in _SUBJECTS)
+        subject = next(filter(None, named), subject)
+    elif kind == "GOAL_AMENDED":
+        what, subject = "goal changed", GOAL
+    elif kind in ("RECEIPT", "STEERING_LOGGED"):
+        what = "effect proved" if kind == "RECEIPT" else "instructed"
     elif kind == "NOTE":
         what = {"audit": "audited", "acknowledged": "acknowledged", "task_audit": "task audited",
                 "handoff": "handed off"}.get(op, "")  # fmt: skip
-    return _fact(event, what, subject) if what else None
+    return _fact(event, what, subject, said_max) if what else None
 
 
-def any_fact(event: Event) -> Fact:
+_SUBJECTS: Final = ("question_id", "id", "name")
+"""What a decision is about, where its event says so: a question, itself, a policy or authority."""
+
+
+def any_fact(event: Event, said_max: int = said_chars_max) -> Fact:
     """The same of any event, also of one that decides nothing."""
-    found = fact_of(event)
+    found = fact_of(event, said_max)
     if found is not None:
         return found
     op = text(event.payload.get("op"))
-    return _fact(event, f"{event.kind} {op}".strip().lower(), event.entity.id)
+    return _fact(event, f"{event.kind} {op}".strip().lower(), event.entity.id, said_max)
 
 
 _SAYS: Final = (
@@ -100,7 +117,7 @@ _SAYS: Final = (
 )  # fmt: skip
 
 
-def _fact(event: Event, what: str, subject: str) -> Fact:
+def _fact(event: Event, what: str, subject: str, said_max: int) -> Fact:
     payload = event.payload
     said = _of_the_move(payload) or next(
         (text(payload.get(name)) for name in _SAYS if text(payload.get(name))), ""
@@ -113,7 +130,7 @@ def _fact(event: Event, what: str, subject: str) -> Fact:
         event.actor,
         what,
         subject,
-        cut(" ".join(said.split()), said_chars_max),
+        cut(" ".join(said.split()), said_max),
         "" if authority == event.actor else authority,
         tuple(ref for ref in map(text, event.evidence) if ref),
     )
@@ -159,6 +176,9 @@ def _of_amendment(event: Event, payload: Mapping[str, Any], replica: Replica) ->
         yield "SUPERSEDES", target, text(after.get("successor_of"))
         for cause in ("steering", "goal"):
             yield "DERIVED_FROM", target, text(payload.get(cause))
+    elif op in ("replan", "split"):
+        for heir in texts(after.get("successors")):
+            yield "SUPERSEDES", heir, target
     elif op == "quarantine_artifact":
         yield "INVALIDATES", event.ref, target
     elif op == "supersede_artifact":
@@ -176,40 +196,68 @@ def _of_artifact(event: Event, payload: Mapping[str, Any], replica: Replica) -> 
     for old in texts(payload.get("supersedes")):
         yield "SUPERSEDES", name, old
     node = replica.state.nodes.get(node_id)
-    for dep in node.deps if node is not None else ():
-        known = replica.state.nodes.get(dep)
-        for artifact in known.artifacts if known is not None else ():
-            if replica.state.artifacts[artifact].status == "current":
-                yield "DERIVED_FROM", name, artifact
+    if node is not None:
+        for dep in node.deps:
+            for source in _made_by(dep, replica):
+                yield "DERIVED_FROM", name, source
+        for source in node.spec.inputs:
+            yield "DERIVED_FROM", name, _known_as(source, replica)
+
+
+def _made_by(node_id: str, replica: Replica) -> list[str]:
+    """What is current of a node's artifacts; the node itself where those are too many to name,
+    since each of its results goes back to each of theirs."""
+    node = replica.state.nodes.get(node_id)
+    if node is None or len(node.artifacts) > derived_max:
+        return [node_id]
+    known = replica.state.artifacts
+    return [name for name in node.artifacts if name in known and known[name].status == "current"]
+
+
+def _known_as(source: str, replica: Replica) -> str:
+    """An input by the id of its artifact where it is one; else as the spec calls it."""
+    parts = source.split("/")
+    maker = replica.state.nodes.get(parts[1]) if len(parts) > 2 else None
+    for name in maker.artifacts[:derived_max] if maker is not None else ():
+        artifact = replica.state.artifacts.get(name)
+        if artifact is not None and artifact.path == source:
+            return name
+    return source
 
 
 def _contract(invocation: str) -> str:
     return f"contracts/{invocation}.json" if invocation else ""
 
 
+_STARTS: Final = ("N02", "N11")
 _ENDS: Final = frozenset({"N08", "N10", "N13", "N15", "RC1"})
 
 
 def _of_move(event: Event, payload: Mapping[str, Any], replica: Replica) -> _Drawn:
     node_id, edge = event.entity.id, text(payload.get("edge"))
-    if edge == "N06":
+    node = replica.state.nodes.get(node_id)
+    if edge in _STARTS and node is not None and node.effect == "S3":
+        if {"*", node_id} & set(replica.state.standing_authorities):
+            yield "SUPPORTS", "J-1", node_id  # where the authority was given
+    elif edge == "N06":
         for artifact in mapping(payload.get("artifacts")):
             yield "SUPPORTS", artifact, node_id
-        node = replica.state.nodes.get(node_id)
         for approval in node.approvals.values() if node is not None else ():
             yield "SUPPORTS", approval.ref, node_id
         if node is not None and node.audit is not None:
             yield "SUPPORTS", node.audit.ref, node_id
+        if node is not None and node.spec.sop is not None and node.child_ref:
+            yield "DERIVED_FROM", node_id, path_of(node.child_ref)
     elif edge in _ENDS:
         yield "INVALIDATES", event.ref, node_id
-    if edge == "N06" and text(payload.get("child_ref")):
-        yield "DERIVED_FROM", node_id, f"instances/{payload['child_ref']}"
 
 
 def _of_decision(event: Event, payload: Mapping[str, Any], replica: Replica) -> _Drawn:
     op, name = payload.get("op"), text(payload.get("id"), event.ref)
     if op == "answer":
         yield "SUPPORTS", event.ref, text(payload.get("question_id"))
+    elif op == "ask":
+        yield "DERIVED_FROM", text(payload.get("question_id")), text(payload.get("node"))
     elif op == "void":
         yield "INVALIDATES", event.ref, text(payload.get("approval"))
     elif op == "cancel":
@@ -227,10 +275,9 @@ def _listed(value: object) -> list[Any]:
 
 
 def _of_goal(event: Event, payload: Mapping[str, Any], replica: Replica) -> _Drawn:
-    for name in ("failed", "superseded", "reverify_failed"):
-        given = payload.get(name)
-        for node_id in mapping(given) if isinstance(given, Mapping) else texts(given):
-            yield "INVALIDATES", event.ref, node_id
+    touched = mapping(payload.get("blast_radius"))
+    for node_id in (*mapping(touched.get("failed")), *texts(touched.get("superseded"))):
+        yield "INVALIDATES", event.ref, node_id
 
 
 def _of_note(event: Event, payload: Mapping[str, Any], replica: Replica) -> _Drawn:
@@ -241,6 +288,9 @@ def _of_note(event: Event, payload: Mapping[str, Any], replica: Replica) -> _Dra
     elif op == "acknowledged":
         for node_id in texts(payload.get("recalled")):
             yield "INVALIDATES", event.entity.id, node_id
+        yield "DERIVED_FROM", event.entity.id, text(payload.get("same_as"))
+    elif op == "slot_closed" and payload.get("landed"):
+        yield "DERIVED_FROM", text(payload.get("node")), _contract(event.entity.id)
 
 
 def _of_receipt(event: Event, payload: Mapping[str, Any], replica: Replica) -> _Drawn:
@@ -259,24 +309,58 @@ _EDGES: Final = {
 
 
 class Provenance:
-    """Edges and facts of a journal, taken in event by event."""
+    """Edges and facts of a journal, taken in event by event.
 
-    def __init__(self) -> None:
+    ``said_max`` bounds what is kept of the words of one event, in characters.
+    """
+
+    def __init__(self, said_max: int = said_chars_max) -> None:
+        self._said_max = said_max
+        self._goal = ""
         self.facts: dict[str, Fact] = {}
         """By the ref of their event."""
         self.about: dict[str, list[str]] = {}
         """Id of a subject to the refs of its facts, oldest first."""
         self.edges_from: dict[str, list[Edge]] = {}
         self.edges_to: dict[str, list[Edge]] = {}
+        self.gates: dict[str, str] = {}
+        """Gate id to the question that was asked at it last."""
+        self.cited: dict[str, tuple[str, str]] = {}
+        """Entry of a memory store to its store, and what was the matter with it when a decision
+        cited it last."""
 
     def see(self, event: Event, replica: Replica) -> None:
         """Take one event in; ``replica`` has it folded in already."""
-        fact = fact_of(event)
+        fact = fact_of(event, self._said_max)
         if fact is not None:
             self.add(fact)
         for edge in edges_of(event, replica):
-            self.edges_from.setdefault(edge.source, []).append(edge)
-            self.edges_to.setdefault(edge.target, []).append(edge)
+            self._draw(edge)
+        payload, kind = event.payload, event.kind
+        if kind == "DECISION":
+            self._take_names(event, payload)
+        elif kind == "STATE_TRANSITION" and payload.get("edge") in _STARTS:
+            self.about.setdefault(text(payload.get("contract")), []).append(event.ref)
+        elif kind == "GOAL_AMENDED":
+            if self._goal:
+                self._draw(Edge("SUPERSEDES", event.ref, self._goal, event.ref))
+            self._goal = event.ref
+
+    def _draw(self, edge: Edge) -> None:
+        self.edges_from.setdefault(edge.source, []).append(edge)
+        self.edges_to.setdefault(edge.target, []).append(edge)
+
+    def _take_names(self, event: Event, payload: Mapping[str, Any]) -> None:
+        """What a decision can be found by besides its id."""
+        op = payload.get("op")
+        if op == "ask" and text(payload.get("gate")):
+            self.gates[text(payload.get("gate"))] = text(payload.get("question_id"))
+        elif op == "slot":
+            self.add(any_fact(event, self._said_max))
+            self.about.setdefault(text(payload.get("contract")), []).append(event.ref)
+        for entry in map(mapping, _listed(payload.get("memory"))):
+            flags = ", ".join(texts(entry.get("flags")))
+            self.cited[text(entry.get("id"))] = (text(entry.get("store")), flags)
 
     def add(self, fact: Fact) -> None:
         """Take in one fact, such as that of an event which is asked about itself."""
@@ -290,4 +374,5 @@ class Provenance:
 
     def superseded_by(self, name: str) -> list[str]:
         """What came in its place."""
-        return [edge.source for edge in self.edges_to.get(name, ()) if edge.kind == "SUPERSEDES"]
+        heirs = [edge.source for edge in self.edges_to.get(name, ()) if edge.kind == "SUPERSEDES"]
+        return list(dict.fromkeys(heirs))

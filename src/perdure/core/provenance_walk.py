@@ -3,29 +3,62 @@
 Job: from an artifact, a node, an event, a decision, a question or an instruction to what it rests
 on, step by step, until somebody decided it. Invariants: each thing is told once and named again
 where it comes up again; depth and number of steps are bounded and what is left out is said; what is
-superseded or invalidated is marked where it stands.
+superseded, invalidated, stale or not on disk as registered is marked where it stands; only what is
+told is looked at on the disk.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
 
-from perdure.core.model import Artifact, State
+from perdure.core.instance import INSTANCES
+from perdure.core.model import State
 from perdure.core.provenance import Edge, Fact, Provenance
 from perdure.core.views import cut
 
 depth_default: Final = 3
 steps_max: Final = 400
-facts_max: Final = 6
-"""Events told of one node; the decisive ones come first."""
 siblings_max: Final = 12
 """Things of one kind that a step rests on; of more there is the number."""
+facts_max: Final = 6
+"""Events told of one node; the decisive ones come first."""
 
 Step = dict[str, Any]
 
+
+class Sizes(NamedTuple):
+    """How much one answer tells."""
+
+    depth: int = depth_default
+    steps: int = steps_max
+    siblings: int = siblings_max
+    facts: int = facts_max
+    every_event: bool = False
+    """Each event of a thing, also where a later one of the same kind followed."""
+
+
+def sizes_of(view: str, depth: int) -> Sizes:
+    """Those of a view, ``summary`` or ``full``."""
+    if view == "full":
+        return Sizes(max(1, depth), 4_000, 200, 200, every_event=True)
+    return Sizes(max(1, depth))
+
+
+class Around(NamedTuple):
+    """What is outside of the journal that is walked."""
+
+    wrong: Callable[[str], str] = lambda name: ""
+    """What is the matter on disk with an artifact or a document; empty where nothing is."""
+    below: Callable[[str, int], list[Step]] = lambda name, depth: []
+    """The trees of an instance's outputs, at most so deep."""
+    prefix: str = ""
+    """Before each id, where the journal is an instance's: ``INSTANCE#``."""
+
+
 _DECISIVE: Final = (
-    "verified and DONE", "quarantined", "cancelled", "verification failed", "claimed", "started",
-    "started again", "attempt ended", "blocked", "amended", "planned",
+    "verified and DONE", "taken back: its files are gone", "quarantined", "cancelled",
+    "verification failed", "claimed", "started", "started again", "attempt ended", "blocked",
+    "amended", "planned",
 )  # fmt: skip
 
 
@@ -34,22 +67,21 @@ _BACK: Final = ("DEPENDS_ON", "DERIVED_FROM", "SUPERSEDES")
 
 
 class Walk:
-    """One walk; ``gone`` maps artifact ids to what is wrong with them on disk."""
+    """One walk over what ``index`` has taken in, with ``state`` at the end of it."""
 
-    def __init__(
-        self, state: State, index: Provenance, *, depth: int, gone: Mapping[str, str]
-    ) -> None:
+    def __init__(self, state: State, index: Provenance, sizes: Sizes, around: Around) -> None:
         self._state = state
         self._index = index
-        self._depth = max(1, depth)
-        self._gone = gone
+        self._sizes = sizes
+        self._around = around
         self._told: set[str] = set()
         self._steps = 0
-        self._to_expand: deque[tuple[Step, str, int]] = deque()
+        self._to_expand: deque[tuple[Step, str, str, int]] = deque()
+        """Steps with their name, the name that they were told of, and their level."""
 
     def back_from(self, name: str) -> Step:
         """The tree below one id, event ref or path."""
-        step = self._step(name, "", 0)
+        step = self._step(name, None, 0, "")
         while self._to_expand:  # the nearest first, so that each thing is told where it is near
             self._expand(*self._to_expand.popleft())
         created = self._index.facts.get("J-1")
@@ -57,53 +89,77 @@ class Walk:
             step["children"].append({**self._told_fact(created), "edge": "BEGAN"})
         return step
 
-    def _step(self, name: str, edge: str, level: int) -> Step:
+    def _step(self, name: str, edge: Edge | None, level: int, above: str) -> Step:
         if name in self._told:
-            return self._brief(name, edge, again=True)
-        if level > self._depth or self._steps >= steps_max:
-            return self._brief(name, edge, again=False)
+            return self._brief(name, edge, "told already")
+        if level > self._sizes.depth or self._steps >= self._sizes.steps:
+            return self._brief(name, edge, f"perdure why {self._around.prefix}{name}")
         self._told.add(name)
         self._steps += 1
-        step = _new(name, edge, self._what(name))
+        step = self._new(name, edge, self._what(name))
         step["marks"] = self._marks(name)
         artifact, fact = self._state.artifacts.get(name), self._index.facts.get(name)
         if artifact is not None:
-            self._tell_artifact(step, name, artifact)
+            known = artifact.integrity
+            step["said"] = f"{known.algo} {known.value[:16]}, {known.size_bytes} bytes"
         elif fact is not None:
             step |= _words(fact)
-        self._to_expand.append((step, name, level))
+        self._to_expand.append((step, name, above, level))
         return step
 
-    def _expand(self, step: Step, name: str, level: int) -> None:
-        """What is right behind one thing."""
+    def _expand(self, step: Step, name: str, above: str, level: int) -> None:
+        """What is right behind one thing, which is told of ``above``."""
         node, artifact = self._state.nodes.get(name), self._state.artifacts.get(name)
         fact = self._index.facts.get(name)
         about = [self._index.facts[ref] for ref in self._index.about.get(name, ())]
+        known = {above}
         if node is not None:
-            step["children"] += [self._told_fact(one) for one in decisive(about)]
+            self._tell(step, about)
         elif artifact is not None:
             registered = self._index.facts.get(f"J-{artifact.commit_event}")
             step["children"] += [self._told_fact(registered)] if registered is not None else []
         elif fact is not None:
-            step["children"] += self._behind(fact, level)
+            step["children"] += self._behind(fact, {name, above}, level)
+        elif name.startswith(f"{INSTANCES}/"):
+            below = max(1, self._sizes.depth - level)
+            step["children"] += self._around.below(name.partition("/")[2], below)
         else:
-            for one in about[-facts_max:]:
-                told = self._told_fact(one)
-                told["children"] = self._behind(one, level + 1, subject=False)
-                step["children"].append(told)
-        self._edges(step, name, level)
+            told = self._tell(step, about)
+            known |= {name, *(one.ref for _, one in told)}
+            for child, one in told:
+                child["children"] = self._behind(one, known, level + 1, subject=False)
+                known.update(one.evidence)
+        self._edges(step, name, known, level)
 
-    def _behind(self, fact: Fact, level: int, *, subject: bool = True) -> list[Step]:
-        """What an event rests on, and what it is about."""
-        found = [self._step(ref, "SUPPORTS", level + 1) for ref in fact.evidence[:siblings_max]]
-        if subject and fact.subject and fact.subject != self._state.task_id:
-            found.append(self._step(fact.subject, "ABOUT", level + 1))
+    def _tell(self, step: Step, about: list[Fact]) -> list[tuple[Step, Fact]]:
+        """Put the events of a thing below it, as far as they are told."""
+        shown = about if self._sizes.every_event else decisive(about)
+        told = [(self._told_fact(one), one) for one in shown[: self._sizes.facts]]
+        step["children"] += [child for child, _ in told]
+        if len(told) < len(about):
+            left = len(about) - len(told)
+            step["more"] = f"{left} more event{'s' if left > 1 else ''}: --view full"
+        return told
+
+    def _behind(
+        self, fact: Fact, known: set[str], level: int, *, subject: bool = True
+    ) -> list[Step]:
+        """What an event rests on, and what it is about, but for what stands beside it already."""
+        evidence = [ref for ref in dict.fromkeys(fact.evidence) if ref not in known]
+        most = self._sizes.siblings
+        found = [
+            self._step(ref, Edge("SUPPORTS", ref, fact.ref, ""), level + 1, fact.ref)
+            for ref in evidence[:most]
+        ]
+        if len(evidence) > most:
+            found.append(self._rest(len(evidence) - most))
+        if subject and fact.subject and fact.subject not in {self._state.task_id, *known}:
+            found.append(self._step(fact.subject, None, level + 1, fact.ref))
+            found[-1]["edge"] = "ABOUT"
         return found
 
-    def _brief(self, name: str, edge: str, *, again: bool) -> Step:
-        step = _new(name, edge, self._what(name))
-        step["more"] = "told already" if again else f"perdure why {name}"
-        return step
+    def _brief(self, name: str, edge: Edge | None, more: str) -> Step:
+        return {**self._new(name, edge, self._what(name)), "more": more}
 
     def _what(self, name: str) -> str:
         node, artifact = self._state.nodes.get(name), self._state.artifacts.get(name)
@@ -112,49 +168,92 @@ class Walk:
         if artifact is not None:
             return artifact.path
         fact = self._index.facts.get(name)
-        return fact.what if fact is not None else ""
-
-    def _tell_artifact(self, step: Step, name: str, artifact: Artifact) -> None:
-        known = artifact.integrity
-        step["said"] = f"{known.algo} {known.value[:16]}, {known.size_bytes} bytes"
-        if artifact.status != "current":
-            step["marks"].append(artifact.status)
-        if name in self._gone:
-            step["marks"].append(f"on disk: {self._gone[name]}")
+        if fact is not None:
+            return fact.what
+        if name in self._index.cited:
+            return f"entry of the {self._index.cited[name][0] or 'memory'} store"
+        return _KINDS.get(name.partition("/")[0], "") if "/" in name else ""
 
     def _told_fact(self, fact: Fact) -> Step:
         self._told.add(fact.ref)
         self._steps += 1
-        return _new(fact.ref, "", fact.what) | _words(fact)
+        step = self._new(fact.ref, None, fact.what) | _words(fact)
+        step["marks"] = self._marks(fact.ref)
+        return step
 
-    def _edges(self, step: Step, name: str, level: int) -> None:
+    def _edges(self, step: Step, name: str, known: set[str], level: int) -> None:
         """What supports it, what it derives from and depends on, and what took something back."""
         index = self._index
         into = [e for e in _newest(index.edges_to.get(name, ())) if e.kind == "SUPPORTS"]
         out = [e for e in _newest(index.edges_from.get(name, ())) if e.kind in _BACK]
         against = [e for e in _newest(index.edges_to.get(name, ())) if e.kind == "INVALIDATES"]
-        rows = [(e.source, e.kind) for e in (*into, *against)]
-        rows += [(e.target, e.kind) for e in out]
-        rows = list(dict.fromkeys(rows))
-        for other, kind in rows[:siblings_max]:
-            step["children"].append(self._step(other, kind, level + 1))
-        if len(rows) > siblings_max:
-            step["children"].append(_new("", "", f"and {len(rows) - siblings_max} more"))
+        rows: dict[tuple[str, str], tuple[str, Edge]] = {}
+        for edge in (*into, *against, *out):
+            other = edge.target if edge.kind in _BACK else edge.source
+            if other not in known:
+                rows[(other, edge.kind)] = (other, edge)
+        most = self._sizes.siblings
+        for other, edge in list(rows.values())[:most]:
+            step["children"].append(self._step(other, edge, level + 1, name))
+        if len(rows) > most:
+            step["children"].append(self._rest(len(rows) - most))
+
+    def _rest(self, left: int) -> Step:
+        full = "" if self._sizes.every_event else ": --view full"
+        return self._new("", None, f"and {left} more{full}")
 
     def _marks(self, name: str) -> list[str]:
-        marks = [f"superseded by {heir}" for heir in self._index.superseded_by(name)]
-        return marks + [f"invalidated ({ref})" for ref in self._index.invalidated_by(name)]
+        state, index = self._state, self._index
+        heirs = index.superseded_by(name)
+        marks = [f"superseded by {heir}" for heir in heirs]
+        since = _stands_since(state, name)
+        for ref in dict.fromkeys(index.invalidated_by(name)):
+            before = f" before it was made anew (J-{since})" if _number(ref) < since else ""
+            marks.append(f"invalidated ({ref}){before}")
+        artifact, doc = state.artifacts.get(name), state.docs.get(name)
+        if artifact is not None and artifact.status != "current" and not heirs:
+            marks.append(artifact.status)
+        if doc is not None and doc.stale:
+            marks.append(f"stale since {doc.stale}: {doc.why}")
+        if index.cited.get(name, ("", ""))[1]:
+            marks.append(index.cited[name][1])
+        closed = state.closing
+        if closed.corrected and name == closed.audit:
+            marks.append(f"corrected by {closed.corrected}")
+        wrong = self._around.wrong(name) if artifact is not None or doc is not None else ""
+        return marks + ([f"on disk: {wrong}"] if wrong else [])
+
+    def _new(self, name: str, edge: Edge | None, what: str) -> Step:
+        return {
+            "ref": f"{self._around.prefix}{name}" if name else "",
+            "edge": edge.kind if edge is not None else "",
+            "drawn": edge.ref if edge is not None else "",
+            "what": what, "actor": "", "at": "", "said": "", "by": "", "marks": [],
+            "children": [], "more": "",
+        }  # fmt: skip
 
 
-def _new(name: str, edge: str, what: str) -> Step:
-    return {
-        "ref": name, "edge": edge, "what": what, "actor": "", "at": "", "said": "", "by": "",
-        "marks": [], "children": [], "more": "",
-    }  # fmt: skip
+_KINDS: Final = {"contracts": "work order", INSTANCES: "instance"}
 
 
 def _words(fact: Fact) -> Step:
     return {"actor": fact.actor, "at": fact.at, "said": fact.said, "by": fact.authority}
+
+
+def _number(ref: str | None) -> int:
+    digits = (ref or "").removeprefix("J-")
+    return int(digits) if digits.isdecimal() else 0
+
+
+def _stands_since(state: State, name: str) -> int:
+    """The seq since which a node is DONE, or an artifact is current; what was said against it
+    before was said of what it had been."""
+    node, artifact = state.nodes.get(name), state.artifacts.get(name)
+    if node is not None:
+        return _number(node.state_ref) if node.state == "DONE" else 0
+    if artifact is None or artifact.status != "current":
+        return 0
+    return artifact.commit_event
 
 
 def _newest(edges: Iterable[Edge]) -> list[Edge]:
@@ -166,11 +265,10 @@ def _newest(edges: Iterable[Edge]) -> list[Edge]:
 
 
 def decisive(facts: list[Fact]) -> list[Fact]:
-    """The newest fact of each kind, the decisive ones first, at most ``facts_max``."""
+    """The newest fact of each kind, the decisive ones first."""
     newest = {fact.what: fact for fact in facts}
     ordered = [newest[what] for what in _DECISIVE if what in newest]
-    rest = [fact for what, fact in newest.items() if what not in _DECISIVE]
-    return [*ordered, *rest][:facts_max]
+    return [*ordered, *(fact for what, fact in newest.items() if what not in _DECISIVE)]
 
 
 def count_steps(step: Step) -> int:

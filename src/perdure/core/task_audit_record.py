@@ -122,6 +122,7 @@ def record_markdown(record: AuditRecord, groups: dict[str, str]) -> str:
             continue
         found = f"Looked at {item.looked_at}, {item.failed} not as they have to be"
         lines += ["", f"{found}; digest `{item.digest}`."]
+        lines += ["", f"Inputs: {', '.join(map(_plain, item.inputs))}."] if item.inputs else []
         lines += ["", "| what | holds | note |", "| --- | --- | --- |"]
         lines += [
             f"| {_cell(result.ref)} | {'yes' if result.ok else '**no**'} | {_cell(result.note)} |"

@@ -5,7 +5,7 @@ names the event that acknowledges it; a refusal has written nothing.
 """
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Final, cast
 
 from perdure.core import commands as c
 from perdure.core.authority import check_authority
@@ -13,9 +13,12 @@ from perdure.core.dispatch_commands import ChangeMode
 from perdure.core.dispatching import DispatchMode
 from perdure.core.events import Event
 from perdure.core.health import health_view
+from perdure.core.late import LateModule
 from perdure.core.model import State
 from perdure.runtime.answers import Answer, Args, answer
 from perdure.runtime.engine import Engine
+
+_provenance: Final = LateModule("perdure.runtime.provenance")
 
 
 def pause(engine: Engine, args: Args, op: str | None) -> Answer:
@@ -72,6 +75,8 @@ def decide(engine: Engine, args: Args, op: str | None) -> Answer:
         tuple(args.get("memory") or ()),
         tuple((str(kind), str(ref)) for kind, ref in args.get("edges") or ()),
     )
+    if command.edges:
+        _provenance.check_cited(engine, [ref for _, ref in command.edges])
     committed = engine.execute(command, op=op)
     made = [event.payload.get("id") for event in committed.events]
     return answer(committed, decision=made[0] if made else None)

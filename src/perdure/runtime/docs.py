@@ -16,7 +16,7 @@ from perdure.ports import Disk
 from perdure.runtime.engine import Engine
 from perdure.runtime.probe import hash_file
 from perdure.runtime.reader import Reader
-from perdure.storage.workspace import normal_path, resolve_inside
+from perdure.storage.workspace import normal_path, reserved_reason, resolve_inside
 
 ascents_max: Final = 6
 """How far up a relative path to an outside file may lead; farther away it is kept whole."""
@@ -24,7 +24,8 @@ ascents_max: Final = 6
 
 def look(engine: Engine, path: str, purpose: str, directory: str) -> k.NoteDoc:
     """A document as it is now. ``path`` is relative to the workspace, or to ``directory`` when it
-    lies elsewhere. Raises EvidenceError when no file is there, StorageError."""
+    lies elsewhere. Raises EvidenceError when no file is there, PathError for one that the runtime
+    writes itself, StorageError."""
     full, external = _find(engine, path, directory)
     disk = engine.disk
     stat = disk.stat(full)
@@ -38,10 +39,29 @@ def look(engine: Engine, path: str, purpose: str, directory: str) -> k.NoteDoc:
             rule="PL-2",
             fix="Write it first; its path is relative to the workspace, or to where you are.",
         )
-    digest, size = hash_file(disk, full)
     root = engine.layout.root
     name = _outside(root, full) if external else os.path.relpath(full, root)
+    if not external:
+        _check_name(name)
+    digest, size = hash_file(disk, full)
     return k.NoteDoc(name, purpose, external, size, stat.mtime_ns, digest)
+
+
+def _check_name(name: str) -> None:
+    """Refuse what the runtime writes itself, which another commit makes stale at once."""
+    why = reserved_reason(name)
+    if why is not None and name.partition("/")[0] not in _NOT_REWRITTEN:
+        raise PathError(
+            f"{name} is no document: {why}",
+            code="path_reserved",
+            rule="PL-2",
+            fix="Note your own files: those in artifacts/, in tmp/, or outside of the workspace.",
+        )
+
+
+_NOT_REWRITTEN: Final = frozenset({"contracts", "sops", "tmp"})
+"""Of the runtime's own directories those in which it leaves the files of others alone, and its own
+once they are written."""
 
 
 def _find(engine: Engine, path: str, directory: str) -> tuple[str, bool]:

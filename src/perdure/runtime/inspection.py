@@ -27,6 +27,7 @@ from perdure.storage.journal import Journal
 from perdure.storage.projections import committed_offset, projection_bytes, stale_views
 from perdure.storage.workspace import resolve_inside
 
+_docs: Final = LateModule("perdure.runtime.docs")
 _mirror: Final = LateModule("perdure.storage.mirror")
 
 problems_max: Final = 200
@@ -37,7 +38,7 @@ class Problem(msgspec.Struct, frozen=True):
 
     what: str
     """``journal``, ``torn_tail``, ``mirror``, ``state``, ``artifact``, ``contract``,
-    ``projection``."""
+    ``projection``, ``document``."""
     where: str
     message: str
     fix: str = ""
@@ -257,7 +258,9 @@ def diagnose(engine: Engine) -> dict[str, Any]:
         "workspace": layout.root,
         "ok": not findings,
         "findings": findings,
-        "notices": [msgspec.to_builtins(notice) for notice in verification.notices],
+        "notices": [
+            msgspec.to_builtins(notice) for notice in (*verification.notices, *_stale_docs(engine))
+        ],
         "lease": {"standing": standing, "holder": holder},
         "checked": verification.checked,
         "exit_code": verification.exit_code,
@@ -266,6 +269,13 @@ def diagnose(engine: Engine) -> dict[str, Any]:
 
 def _finding(what: str, finding: str, fix: str) -> dict[str, str]:
     return {"what": what, "finding": finding, "fix": fix}
+
+
+def _stale_docs(engine: Engine) -> list[Problem]:
+    """Documents that are not what was noted (PL-2): nothing is wrong, and they are to be read."""
+    found: dict[str, str] = _docs.stale_docs(engine) if engine.replica.state.docs else {}
+    fix = "Read it again, then: perdure note --doc PATH --purpose TEXT"
+    return [Problem("document", path, why, fix) for path, why in found.items()]
 
 
 def _of_work(engine: Engine) -> list[dict[str, str]]:

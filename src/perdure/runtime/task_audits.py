@@ -9,7 +9,7 @@ is, is told, and does not keep the rest from being audited.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from perdure.core.audit_results import essence
 from perdure.core.audit_truth import issued
@@ -29,12 +29,16 @@ from perdure.storage.mirror import mirror_facts
 from perdure.storage.projections import VIEW_NAMES, committed_offset, projection_bytes, sealed_view
 from perdure.storage.workspace import is_workspace, resolve_inside
 
+looks_max: Final = 3
+"""Passes of one audit, where commits come in between."""
+
 
 class Extras(NamedTuple):
     """What others have to look up, because it belongs to layers above this one."""
 
     ledger: Callable[[str], dict[str, Any]] | None = None
-    """Of the scope of a batch node: ``done``, ``failed``, ``repeated``, ``problem``."""
+    """Of the scope of a batch node: ``done``, ``failed``, ``repeated``, ``problem``; empty where no
+    unit has been worked on."""
     instance: Callable[[str], dict[str, Any] | None] | None = None
     """Of a nested task, by its invocation: ``fsm_task``, ``terminal``, ``result``; None where it is
     not there."""
@@ -63,20 +67,35 @@ def audit_task(
     """
     if not is_workspace(reader.disk, reader.layout.root):
         raise absent(reader.disk, reader.layout)
-    made = [factory() for factory in items]
-    run = _Pass(reader, made, upto)
-    run.go()
-    facts = run.facts
-    _look(reader, run, facts, extras)
+    made, run = _looked_at(reader, items, upto, extras)
     record = make_record(
         made,
         run.replica,
-        facts,
+        run.facts,
         run.tip,
         audited_at=timestamp(reader.world.clock.now()),
         auditor=reader.actor,
     )
-    return Audited(record, facts.damage)
+    return Audited(record, run.facts.damage)
+
+
+def _looked_at(
+    reader: Reader, items: Sequence[ItemFactory], upto: int | None, extras: Extras
+) -> "tuple[list[Item], _Pass]":
+    """One pass and one look, which belong together.
+
+    Without a lock somebody may commit in between, so that a file is not any more what the journal
+    had said of it when it was read. Where something does not hold and the journal has gone on,
+    both are done again.
+    """
+    for again in range(looks_max):
+        made = [factory() for factory in items]
+        run = _Pass(reader, made, upto)
+        run.go()
+        _look(reader, run, run.facts, extras)
+        if upto is not None or again == looks_max - 1 or not run.is_outrun():
+            break
+    return made, run
 
 
 class _Pass:
@@ -88,6 +107,8 @@ class _Pass:
         self.facts = DiskFacts()
         self.contracts: dict[str, None] = {}
         self.tip: ChainTip = Scan().tip
+        self.read_bytes = 0
+        """Size of the journal when it was read, with what is not committed yet."""
         self._upto = upto
         self._seeing = [item for item in items if type(item).see is not Item.see]
         self._due: dict[int, list[tuple[str, bytes, AsOf]]] = {}
@@ -98,6 +119,8 @@ class _Pass:
         self._expect_projections()
         reader, scan = self.reader, Scan()
         path = reader.layout.journal
+        stat = reader.disk.stat(path)
+        self.read_bytes = stat.size_bytes if stat is not None else 0
         try:
             for events in scan.commits(reader.disk.read_chunks(path)):
                 self._take(events)
@@ -121,6 +144,15 @@ class _Pass:
                 rule="A-4",
                 fix="Name the seq that the record says; it was taken between two commits.",
             )
+
+    def is_outrun(self) -> bool:
+        """Whether a commit came while the files were looked at, and something of them is wrong."""
+        facts = self.facts
+        wrong = any(seen.problem for seen in facts.artifacts.values()) or (
+            facts.mirror not in ("", "whole")
+        )
+        stat = self.reader.disk.stat(self.reader.layout.journal)
+        return wrong and stat is not None and stat.size_bytes > self.read_bytes
 
     def _take(self, events: Sequence[Event]) -> None:
         replica, seeing = self.replica, self._seeing
@@ -203,7 +235,9 @@ def _look(reader: Reader, run: _Pass, facts: DiskFacts, extras: Extras) -> None:
     facts.mirror = mirror_facts(reader.disk, reader.layout) if state.tier >= 2 else ""
     for node in state.nodes.values():
         if node.spec.map is not None and extras.ledger is not None and node.attempts:
-            facts.ledgers[node.node_id] = extras.ledger(reader.layout.node_scope(node.node_id))
+            counts = extras.ledger(reader.layout.node_scope(node.node_id))
+            if counts:
+                facts.ledgers[node.node_id] = counts
         if node.child_ref and extras.instance is not None:
             found = extras.instance(node.child_ref)
             if found is not None:

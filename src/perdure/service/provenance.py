@@ -14,7 +14,7 @@ from perdure.service.tasks import Service
 _instance_tree: Final = LateModule("perdure.service.instance_tree")
 
 
-def why_of(service: Service, ref: str, *, depth: int) -> dict[str, Any]:
+def why_of(service: Service, ref: str, *, depth: int, view: str = "summary") -> dict[str, Any]:
     """The tree below ``ref``; ``INSTANCE#ID`` is of an instance below (NS-2)."""
     engine = Engine(service.workspace, service.world, service.actor)
     engine.load()
@@ -23,5 +23,5 @@ def why_of(service: Service, ref: str, *, depth: int) -> dict[str, Any]:
         directory: str = _instance_tree.instance_named(engine, instance)
         engine = Engine(directory, service.world, service.actor)
         engine.load()
-    found = why(engine, name, depth=depth)
+    found = why(engine, name, depth=depth, view=view)
     return {**found, "steps": count_steps(found["why"])}

@@ -76,11 +76,11 @@ def extras_of(engine: Engine) -> Extras:
 
 
 def _ledger(disk: Disk, scope: str) -> Data:
-    """What the findings of a batch node say of its units."""
+    """What the findings of a batch node say of its units; empty where there are none yet."""
     try:
         report = verify_job(disk, scope)
     except NotFoundError:
-        return {"done": 0, "failed": 0, "repeated": 0, "problem": ""}
+        return {}
     except HaltError as error:
         return {"done": 0, "failed": 0, "repeated": 0, "problem": error.message}
     repeated = report.counts["duplicated"]

@@ -147,6 +147,8 @@ class Service:
         """The one thing to do next, with what doing it takes."""
         engine = self._reader()
         data: Data = _node_views.next_step(engine.replica)
+        if engine.replica.state.docs:
+            data["stale_docs"] = _docs.stale_docs(engine)
         if data["node"] is None:
             standing = engine.lease_file.standing()[0]
             data["interrupted"] = _interrupted(engine.replica.state, standing)

@@ -56,12 +56,19 @@ def test_an_item_says_what_it_does(factory: ItemFactory) -> None:
     assert len(item.method) > 60
 
 
-JUDGED_WITHOUT_A_DISK = ("A6", "A7", "A8", "A9", "A10", "A11")
+JUDGED_WITHOUT_A_DISK = (
+    "A1.3", "A2.3", "A3.1", "A3.2", "A5", "A6", "A7", "A8", "A9", "A10", "A11",
+)  # fmt: skip
+"""Items and groups that need nothing, or say nothing, where nobody has looked at the disk."""
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_what_every_version_has_written_fails_nothing(path: Path) -> None:
-    items = [made for made in ITEMS if group_of(made().id) in JUDGED_WITHOUT_A_DISK]
+    items = [
+        made
+        for made in ITEMS
+        if {made().id, group_of(made().id)}.intersection(JUDGED_WITHOUT_A_DISK)
+    ]
     for name, findings in judged(items, path.read_bytes()).items():
         assert failures(findings) == [], name
         assert findings.results or findings.why, name

@@ -32,6 +32,8 @@ ways_max = 8
 """Commands that a list of what is stuck suggests: one for each of them."""
 asked_max = 8
 """Questions that the status lists besides."""
+stale_max = 8
+"""Documents that have changed since they were noted, as far as they are listed."""
 
 
 @verb("init")
@@ -99,11 +101,18 @@ def _status_lines(data: Data) -> list[str]:
     owner = data["coordinator"]
     lines += field("run by", f"{owner['holder']}, pid {owner['pid']}" if owner else "nobody now")
     lines += _interrupted_lines(data)
-    stale = data.get("stale_docs", {})
-    lines += fields("stale", [f"{path} {why} (perdure note --doc)" for path, why in stale.items()])
+    lines += _stale_lines(data)
     lines += _closing_lines(data["closing"])
     lines += field("hint", data["next_hint"])
     return lines + field("workspace", data["workspace"], None)
+
+
+def _stale_lines(data: Data) -> list[str]:
+    """Documents that have changed since they were noted."""
+    stale = list(data.get("stale_docs", {}).items())
+    rows = [f"{path} {why} (perdure note --doc)" for path, why in stale[:stale_max]]
+    rows += [f"and {len(stale) - stale_max} more"] if stale[stale_max:] else []
+    return fields("stale", rows)
 
 
 def _walk_lines(data: Data) -> list[str]:
@@ -253,7 +262,7 @@ def _next_lines(data: Data) -> list[str]:
         lines = [f"nothing to start: {data['why']}"]
         lines += field("open", ", ".join(data["open"]))
         lines += _stuck_lines(data) + _with_people_lines(data)
-        return lines + _interrupted_lines(data)
+        return lines + _stale_lines(data) + _interrupted_lines(data)
     lines = [f"{data['node']}: {plain(data['title'])}"]
     lines += field("goal", data["goal"], None)
     lines += field("write to", data["scope"])
@@ -267,6 +276,7 @@ def _next_lines(data: Data) -> list[str]:
         lines += field("last time", data["last_failure"], None)
     lines += fields("then", data["commands"])
     others = data["others_ready"]
+    lines += _stale_lines(data)
     return lines + field("also ready", f"{others} more (perdure ready)" if others else "")
 
 

@@ -62,13 +62,13 @@ def audit_command(
         code: int = _recompute.recompute(request, recompute, amend=amend, reason=reason)
         return code
     data: Data = audit_answer(request.service(), items=items)
-    if on_record:
+    if on_record and not data["cannot"]:  # nothing is written behind damage that is known
         told = request.call("record_audit", {"record": data["record"]})
         acknowledge(request, {**data, **told}, _lines(data, verbose=verbose))
     elif form == "markdown" and not request.json:
         click.echo(data["markdown"], nl=False)
     else:
-        respond(request, _shown(data), _lines(data, verbose=verbose))
+        respond(request, _shown(data), _lines(data, verbose=verbose, on_record=on_record))
     return int(data["exit_code"])
 
 
@@ -77,18 +77,22 @@ def _shown(data: Data) -> Data:
     return {**data["record"], "cannot": data["cannot"], "exit_code": data["exit_code"]}
 
 
-def _lines(data: Data, *, verbose: bool) -> list[str]:
+def _lines(data: Data, *, verbose: bool, on_record: bool = False) -> list[str]:
     record = data["record"]
     counts = ", ".join(f"{number} {verdict}" for verdict, number in record["counts"].items())
     passed = "passed" if record["passed"] else "not passed"
-    lines = [f"audit of {record['task_id']} up to J-{record['seq']}: {passed} ({counts})"]
+    task = record["task_id"] or "a task that its journal does not name"
+    lines = [f"audit of {task} up to J-{record['seq']}: {passed} ({counts})"]
     group = ""
     for item in record["items"]:
         if group_of(item["item"]) != group:
             group = group_of(item["item"])
             lines.append(f"{group} {GROUPS[group]}")
         lines += _item_lines(item, verbose=verbose)
-    return lines + fields("not audited", data["cannot"])
+    lines += fields("not audited", data["cannot"])
+    if on_record and data["cannot"]:
+        lines += field("not on record", "nothing is written to a damaged journal")
+    return lines
 
 
 def _item_lines(item: Data, *, verbose: bool) -> list[str]:
