@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.conformance.host import Host
 
+from perdure import HaltRuntime
 from perdure.core.memory import read_entries
 from perdure.core.memory_index import index_entries_max
 from perdure.errors import CorruptError, HaltError, NotFoundError, RefusedError, UsageError
@@ -275,6 +276,19 @@ def test_secrets_are_masked_before_anything_is_written(host: Host) -> None:
     assert sum(told["masked"].values()) == 2
     for path in entries_file(host).parent.iterdir():
         assert key.encode() not in path.read_bytes()
+
+
+def test_what_the_task_declares_is_a_secret_to_the_memory_too(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOUSE_PHRASE", "correct horse battery")
+    HaltRuntime(
+        host.workspace, "T1", source={"secrets": ["HOUSE_PHRASE"]}, world=host.world()
+    ).close()
+    told = memory(host).add("The phrase is correct horse battery", kind="env")
+    assert told["masked"] == {"HOUSE_PHRASE": 1}
+    for path in entries_file(host).parent.iterdir():
+        assert b"horse" not in path.read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,20 @@ def test_secrets_are_masked_by_shape_and_by_name(pump: LogPump, tmp_path: Path) 
     assert b"pw=[masked:DB_PASSWORD];" in said
 
 
+@pytest.mark.parametrize("before", [0, 17, 40, 5_000])
+def test_a_secret_in_a_line_without_end_is_masked_wherever_it_is_cut(
+    pump: LogPump, tmp_path: Path, before: int
+) -> None:
+    size = held_bytes_max + 65_536
+    text = (("x" * 89 + f" {TOKEN} ") * (size * 2 // 130))[before:]
+    (tmp_path / "said").write_text(text + "x" * before)
+    said = run(pump, tmp_path / "log", f"cat {tmp_path}/said")
+    whole = text.count(TOKEN)
+    assert said.count(b"[masked:github-token]") >= whole
+    assert TOKEN.encode() not in said
+    assert b"ghp_" not in said
+
+
 def test_a_secret_that_comes_in_pieces_is_masked(pump: LogPump, tmp_path: Path) -> None:
     half = len(TOKEN) // 2
     script = f"printf 'x {TOKEN[:half]}'; sleep 0.05; printf '{TOKEN[half:]} y\\n'"

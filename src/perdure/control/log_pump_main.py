@@ -2,7 +2,8 @@
 
 Job: read what children print from pipes and append it to their logs, with what looks like a secret,
 or was declared to be one, masked. Invariants: a secret that was printed in one piece is never
-written, also when it comes in several reads; everything else is written as it was printed, in
+written, also when it comes in several reads; of one that was printed in pieces, with a pause of
+``idle_s`` between them, that is not promised; everything else is written as it was printed, in
 order; a child never waits for a log that cannot be written, it sees its pipe closed instead; the
 process ends when its coordinator has gone and the last child has closed its pipe. Reads no file.
 """
@@ -52,19 +53,21 @@ class Stream:
                 self.write(masker, len(self.held))
                 return False
             self.held += data
-            self.write(masker, self._ready())
+            self.write(masker, self._ready(masker))
             self.due_at = now + idle_s if self.held else 0.0
             if self.error:
                 return False
 
-    def _ready(self) -> int:
+    def _ready(self, masker: Masker) -> int:
         """How much of what is held can be written: whole lines, and no key that has no end yet."""
         held = self.held
         ready = held.rfind(b"\n") + 1
         begins = held.rfind(_KEY_BEGINS)
         if begins >= 0 and held.find(_KEY_ENDS, begins) < 0:
             ready = min(ready, begins)
-        return ready if len(held) - ready <= held_bytes_max else len(held) - overlap_bytes
+        if len(held) - ready <= held_bytes_max:
+            return ready
+        return masker.safe_cut(bytes(held), overlap_bytes)
 
     def write(self, masker: Masker, length: int) -> None:
         """Append the first ``length`` bytes of what is held, masked."""

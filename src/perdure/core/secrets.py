@@ -25,6 +25,9 @@ declared_chars_min: Final = 4
 likely_chars_min: Final = 8
 """The same for a variable that nobody has declared."""
 
+_cuts_max: Final = 64
+_cut_step_bytes: Final = 1 << 10
+"""A secret that is longer than all these steps is cut all the same."""
 _WORDS: Final = tuple(dict.fromkeys(word.encode() for shape in SHAPES for word in shape.words))
 _COMMON: Final = b'etainro01345678 ,"{}\n'
 """Characters that make up most of a journal and little of the words: looked at without them, a line
@@ -126,6 +129,18 @@ class Masker:
             return data, {}
         masked, counts = self.mask_text(data.decode("utf-8", "surrogateescape"))
         return (masked.encode("utf-8", "surrogateescape"), counts) if counts else (data, counts)
+
+    def safe_cut(self, data: bytes, overlap_bytes: int) -> int:
+        """Where data that goes on can be cut so that no secret in it is cut in two.
+
+        At least ``overlap_bytes`` stay behind the cut, for one that may only have begun there.
+        """
+        last = max(0, len(data) - overlap_bytes)
+        whole = self.mask_bytes(data)[0]
+        for cut in range(last, max(0, last - _cuts_max * _cut_step_bytes), -_cut_step_bytes):
+            if self.mask_bytes(data[:cut])[0] + self.mask_bytes(data[cut:])[0] == whole:
+                return cut
+        return last
 
     def found(self, value: Any, place: str = "") -> Iterator[tuple[str, str]]:
         """Where a JSON-like value holds a secret, as ``a.b[0]``, and its name."""

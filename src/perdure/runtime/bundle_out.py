@@ -24,6 +24,8 @@ from perdure.storage.workspace import is_workspace, resolve_inside
 attempts_max: Final = 3
 """Copies that are begun because the task moved on while one was made."""
 whole_bytes_max: Final = 8 << 20
+overlap_bytes: Final = 8 << 10
+"""Of a line of a log that is longer: kept back, for a secret that may only have begun there."""
 """Files up to this size are read at once, so that they cannot change between two pieces."""
 
 
@@ -344,8 +346,9 @@ def _masked_pieces(
         if newline:
             yield _masked(lines + newline, masker, counts)
         elif len(rest) > whole_bytes_max:
-            yield _masked(rest, masker, counts)
-            rest = b""
+            cut = masker.safe_cut(rest, overlap_bytes)
+            yield _masked(rest[:cut], masker, counts)
+            rest = rest[cut:]
     if rest:
         yield _masked(rest, masker, counts)
 

@@ -27,8 +27,8 @@ _PROSE: Final = frozenset({"goal", "constraints", "human", "gates", "title"})
 """Fields of a spec that are read and never run."""
 _WORDS: Final = _PROSE | {"reason", "directives"}
 """The same of the arguments of a call."""
-_AUTHORED: Final = frozenset({"add", "amend", "split"})
-"""Calls that carry a spec, which is looked at where it is committed."""
+_AUTHORED: Final = frozenset({"add", "amend", "split", "doc"})
+"""Calls that carry a spec or a path, which are looked at where they are committed."""
 
 
 class _World(Protocol):
@@ -150,7 +150,7 @@ def mask_draft(masker: Masker, draft: Draft) -> Draft:
     """The draft without a secret in its payload and its evidence; itself when there is none."""
     payload, counts = masker.mask_value(draft.payload)
     evidence, cited = masker.mask_value(draft.evidence)
-    if not counts and not cited:
+    if not counts and not cited and not masker.mask_text(draft.entity_id)[1]:
         return draft
     for place, name in _unmaskable(masker, draft):
         _refuse(place, name)
@@ -168,10 +168,14 @@ def _counted(draft: Draft, counts: Counts) -> Draft:
 
 def _unmaskable(masker: Masker, draft: Draft) -> Iterator[tuple[str, str]]:
     """Where the draft holds a secret that cannot be replaced by a word, and its name."""
+    yield from masker.found({"id": draft.entity_id})
+    if draft.payload.get("op") == "doc":
+        yield from masker.found({"path": draft.payload.get("path")})
     if draft.kind == "ARTIFACT_REGISTERED":
         yield from masker.found({"path": draft.payload.get("path")})
     elif draft.kind == "AMENDMENT":
         for node, spec in _specs(draft.payload, draft.entity_id):
+            yield from masker.found({"id": node})
             yield from masker.found(_executed(spec), f"{node}: spec")
 
 
@@ -197,10 +201,17 @@ def _executed(spec: Mapping[str, Any]) -> dict[str, Any]:
 def _refuse(place: str, name: str) -> None:
     if place == "path":
         raise RefusedError(
-            f"the path of an artifact holds what looks like a secret ({name}).",
+            f"the path of the file holds what looks like a secret ({name}).",
             code="secret_in_path",
             rule="SE-1",
             fix="Rename the file, then hand it in again.",
+        )
+    if place == "id":
+        raise RefusedError(
+            f"an id holds what looks like a secret ({name}).",
+            code="secret_in_id",
+            rule="SE-1",
+            fix="Give it another name.",
         )
     raise RefusedError(
         f"{place} holds what looks like a secret ({name}), and is used as it stands.",

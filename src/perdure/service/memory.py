@@ -31,12 +31,13 @@ from perdure.core.memory_drafts import (
 )
 from perdure.core.memory_phrasing import imperative, progress, state_of_own
 from perdure.core.model import State
-from perdure.errors import HaltError, NotFoundError, RefusedError, UsageError
+from perdure.core.secrets import Masker
+from perdure.errors import NotFoundError, RefusedError, UsageError
 from perdure.memory.near import near_entries, near_shown_max
 from perdure.memory.store import Added, Shelf, Store
 from perdure.runtime.engine import Engine
 from perdure.runtime.eventlog import EventLog
-from perdure.runtime.masking import masker_for
+from perdure.runtime.masking import masker_for, masker_of
 from perdure.service.memory_reading import MemoryReading
 
 Data = dict[str, Any]
@@ -187,8 +188,15 @@ class Memory(MemoryReading):
             "by": self._place.actor,
             "distinct": short_line(distinct, "reason"),
         }
-        clean, counts = masker_for(self._place.environ).mask_value(fields)
+        clean, counts = self._masker().mask_value(fields)
         return {**clean, "masked": counts}
+
+    def _masker(self) -> Masker:
+        """What is a secret to the task at hand, or without one to this process."""
+        try:
+            return masker_of(self._engine())
+        except NotFoundError:
+            return masker_for(self._place.environ)
 
     def _evidence(self, given: Iterable[str]) -> tuple[str, ...]:
         """References; one to an event of this workspace is made one that others can follow."""
@@ -222,7 +230,7 @@ class Memory(MemoryReading):
     def _check_no_progress(self, statement: str) -> None:
         try:
             state = self._state()
-        except HaltError:
+        except NotFoundError:
             return
         words = state_of_own(statement, {state.task_id, *state.nodes})
         if words:

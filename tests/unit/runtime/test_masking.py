@@ -111,6 +111,28 @@ def test_an_artifact_with_a_secret_for_a_name_is_refused(machine: Machine) -> No
     assert TOKEN.encode() not in machine.journal()
 
 
+def test_an_id_with_a_secret_for_a_name_is_refused(machine: Machine) -> None:
+    runtime = machine.open("T")
+    before = machine.journal()
+    for args in ({"node": TOKEN, "spec": {}}, {"node": TOKEN, "spec": {"goal": "g"}}):
+        with pytest.raises(RefusedError) as caught:
+            perform(runtime.engine, "add", args)
+        assert (caught.value.code, caught.value.rule) == ("secret_in_id", "SE-1")
+        assert TOKEN not in caught.value.message
+    assert machine.journal() == before
+
+
+def test_a_document_with_a_secret_for_a_name_is_refused(machine: Machine) -> None:
+    runtime = machine.open("T")
+    machine.write(f"tmp/{TOKEN}.md", b"x")
+    before = machine.journal()
+    args = {"path": f"tmp/{TOKEN}.md", "purpose": "draft", "directory": machine.root}
+    with pytest.raises(RefusedError) as caught:
+        perform(runtime.engine, "doc", args)
+    assert caught.value.code == "secret_in_path"
+    assert machine.journal() == before
+
+
 def test_the_same_words_with_a_secret_are_the_same_instruction(machine: Machine) -> None:
     runtime = machine.open("T")
     runtime.add_node("N1", "first")
