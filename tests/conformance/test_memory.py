@@ -215,7 +215,7 @@ def test_a_decision_cites_the_entry_that_counts(host: Host) -> None:
         perform(rt.engine, "decide", {"text": "as measured", "memory": cited})
         event = rt.events()[-1]
     assert event.payload["memory"] == cited
-    assert "MEM-0002" in event.evidence
+    assert "project:MEM-0002" in event.evidence
 
 
 def test_both_stores_are_searched_and_an_id_of_both_has_to_be_said_whole(host: Host) -> None:

@@ -27,16 +27,15 @@ CLOSING_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "memory: the last line is not made durable before another follows",
         "memory/store.py",
-        "            self._disk.rewrite(self._entries, reading.last, last)\n"
-        "            self._disk.sync_file(self._entries)\n",
-        "",
+        "        self._write_last_again(reading)\n\n",
+        "\n",
         (MEMORY,),
     ),
     Mutant(
         "memory: what is cited is not made durable",
         "memory/store.py",
-        "        try:\n            self._disk.sync_file(self._entries)\n",
-        "        try:\n            pass\n",
+        "                self._write_last_again(self._look().reading)\n",
+        "                pass\n",
         (MEMORY,),
     ),
     Mutant(
@@ -112,7 +111,7 @@ CLOSING_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "memory: secrets are not masked",
         "service/memory.py",
-        "clean, counts = masker_for(self._place.environ).mask_value(fields)",
+        "clean, counts = self._masker().mask_value(fields)",
         "clean, counts = fields, {}",
         (ENTRIES,),
     ),

@@ -142,10 +142,11 @@ class IndexIsTrue(Item):
     title = "The index is bounded and says what the entries say"
     rule = "ME-4"
     method = (
-        f"MEM-INDEX.md was compared with the entries by its seal, and has at most"
-        f" {index_entries_max} lines of entries. One that was edited by hand, that speaks of"
-        " entries which are not there, or that is missing beside entries fails; one that lags is"
-        " renewed by the next writer. Statements that read like orders are named."
+        "MEM-INDEX.md was compared, byte for byte, with the page that its entries make, which has"
+        f" at most {index_entries_max} lines of entries. One that was edited by hand, or that is"
+        " missing beside entries, fails; one that lags is renewed by the next writer. Statements"
+        " that read like orders are named. Entries that the page speaks of and that are not there"
+        " are found by A10.2."
     )
     on_disk = True
 
@@ -154,13 +155,11 @@ class IndexIsTrue(Item):
         tally, store = Tally(), disk.memory
         if store is None:
             return tally.findings("there is no memory store")
-        index, lines = text(store.get("index")), store.get("index_lines")
-        long = isinstance(lines, int) and lines > index_entries_max
+        index = text(store.get("index"))
         why = _INDEX_PROBLEMS.get(index, "" if index in _INDEX_FINE else f"it is {index!r}")
         if index == "missing" and not store.get("entries"):
             why = ""
-        over = f"it lists {lines} entries, more than {index_entries_max}" if long else ""
-        tally.look("MEM-INDEX.md", why or over, index)
+        tally.look("MEM-INDEX.md", why, index)
         for told in _told(store.get("imperative")):
             tally.hold(told, "it reads like an order (ME-2): a statement of fact ages better")
         return tally.findings("")
@@ -170,7 +169,6 @@ _INDEX_FINE: Final = ("whole", "stale")
 _INDEX_PROBLEMS: Final[Mapping[str, str]] = {
     "edited": "it was edited by hand; the next writer keeps that aside and renews it",
     "missing": "it is missing; the next writer makes it",
-    "ahead": "it speaks of entries that are not there: lines of entries.jsonl have been lost",
 }
 
 ITEMS: Final = (KnowledgeNotProgress, EntriesAreSuperseded, IndexIsTrue)

@@ -17,6 +17,7 @@ from perdure.core.codec import to_json
 from perdure.core.dispatching import INDEPENDENCE, Audit
 from perdure.core.model import Artifact, Criterion, Node, State, text_digest
 from perdure.core.payload import number, record, text, texts
+from perdure.core.tiers import asks_other_authority
 from perdure.errors import RefusedError
 
 DEFAULT_POINT: Final = "It does what its title and its goal say."
@@ -76,7 +77,7 @@ def audit_plan(state: State, node: Node) -> AuditPlan | None:
         (item, _points(item.params)) for item in found
     ]
     named = next((i.params for i in found if i.params.get("agent") or i.params.get("run")), {})
-    wanted = {"I1", *(["I5"] if state.tier >= 2 else [])}
+    wanted = {"I1", *(["I5"] if asks_other_authority(state.tier) else [])}
     for params in [item.params for item in found] or [{}]:
         wanted |= set(texts(params.get("independence")) or DEFAULT_INDEPENDENCE)
     agent = auditor_of(named)

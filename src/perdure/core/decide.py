@@ -188,7 +188,7 @@ def _record_decision(replica: Replica, command: c.RecordDecision, context: c.Con
     for kind, ref in command.edges:
         _check_edge(replica.state, kind, ref)
     based_on = [ref for kind, ref in command.edges if kind == "DERIVED_FROM"]
-    evidence = (*(str(entry["id"]) for entry in command.memory), *based_on)
+    evidence = (*(f"{one['store']}:{one['id']}" for one in command.memory), *based_on)
     return c.Decision((Draft("DECISION", "task", replica.state.task_id, payload, evidence),))
 
 

@@ -267,6 +267,12 @@ def is_scope(scope: str) -> bool:
     return kind in STORES and ID_PATTERN.match(name) is not None
 
 
+def project_scope(directory: str) -> str:
+    """The scope of the project in a directory of this name."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", directory).strip("-._")[:60]
+    return f"project:{name or 'default'}"
+
+
 def store_of_scope(scope: str) -> str:
     """Where an entry of this scope goes unless somebody says otherwise."""
     return "project" if scope.startswith("project:") else "user"

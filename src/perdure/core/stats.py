@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.core.codec import moment
+from perdure.core.codec import moment, timestamp
 from perdure.core.dispatching import Usage
 from perdure.core.events import Event
 from perdure.core.model import CLOSED_STATES, id_key
@@ -102,7 +102,7 @@ class Stats:
                 self.clock_back_s = max(self.clock_back_s, self.now - at)
             self.now = at if self.now is None else max(self.now, at)
             self.began = self.now if self.began is None else self.began
-        self._day = self.days.setdefault(event.ts[:10] or "unknown", DayCount())
+        self._day = self.days.setdefault(_day_of(at), DayCount())
         self._day.events += 1
 
     def _node(self, name: str) -> NodeTime:
@@ -345,3 +345,8 @@ class Stats:
             "length": len(path),
             "busy_s": round(sum(node.busy_s for node in path), 3),
         }
+
+
+def _day_of(at: float | None) -> str:
+    """The day of a moment, in UTC."""
+    return timestamp(at)[:10] if at is not None else "unknown"

@@ -22,6 +22,16 @@ def owes_receipt(tier: int, effect: Effect) -> bool:
     return effect == "S3" or (effect == "S2" and tier >= critical_tier_least)
 
 
+def is_mirrored(tier: int) -> bool:
+    """Whether the journal has a mirror."""
+    return tier >= critical_tier_least
+
+
+def asks_other_authority(tier: int) -> bool:
+    """Whether an audit of a node has to be by another authority than its work (I5)."""
+    return tier >= critical_tier_least
+
+
 def is_walked(tier: int) -> bool:
     """Whether a coordinator walks the registered files while it runs."""
     return tier >= critical_tier_least

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from perdure.core.memory import flags_of
-from perdure.core.memory_index import index_entries_max
 from perdure.core.memory_phrasing import imperative, progress
 from perdure.memory.store import Store
 from perdure.ports import Clock, Disk
@@ -41,8 +40,7 @@ def check_memory(
     ``problems`` are sentences, empty for a store that is whole, and ``damage`` those of them that
     are about the entries and not about their index; ``entries``, ``heads``,
     ``drafts`` are counts; ``due``, ``imperative``, ``progress`` name entries that count;
-    ``index`` is ``whole``, ``stale``, ``edited`` or ``missing``; ``index_entries_max`` is the
-    most lines it lists. Raises StorageError.
+    ``index`` is ``whole``, ``stale``, ``edited`` or ``missing``. Raises StorageError.
     """
     shelf = Store("project", directory, disk, clock or _Moment(now)).read()
     reading, heads = shelf.reading, shelf.chains.heads
@@ -65,5 +63,4 @@ def check_memory(
         "progress": [entry.id for entry in heads if progress(entry.statement)][:named_max],
         "torn_bytes": len(reading.torn),
         "unchained": reading.unchained,
-        "index_entries_max": index_entries_max,
     }

@@ -213,6 +213,10 @@ class Store:
             kept = os.path.join(aside, f"entries-{reading.offset}-{digest}.bin")
             self._disk.replace(kept, reading.torn, durable=True)
             self._disk.truncate(self._entries, reading.offset)
+        self._write_last_again(reading)
+
+    def _write_last_again(self, reading: Reading) -> None:
+        """Make the last whole line durable, also where a sync of its writer has failed."""
         if reading.entries:
             last = self._disk.read(self._entries, reading.last, reading.offset - reading.last)
             self._disk.rewrite(self._entries, reading.last, last)
@@ -255,7 +259,12 @@ class Store:
         if self._disk.stat(self._entries) is None:
             return
         try:
-            self._disk.sync_file(self._entries)
+            lock = self._disk.lock(os.path.join(self.directory, _LOCK_NAME))
+            try:
+                wait_for_lock(lock, self._clock, self.directory)
+                self._write_last_again(self._look().reading)
+            finally:
+                lock.close()
         except StorageError as error:
             if error.code not in ("read_only", "permission_denied"):
                 raise

@@ -9,10 +9,11 @@ which the next import of the same task removes.
 
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from perdure.core import bundle as b
 from perdure.core.codec import ChainTip, decode_line
+from perdure.core.tiers import is_mirrored
 from perdure.errors import BusyError, CorruptError, RefusedError, StorageError
 from perdure.ports import Disk
 from perdure.runtime import tar_stream as tar
@@ -22,8 +23,6 @@ from perdure.storage.projections import write_projections
 from perdure.storage.workspace import Layout
 
 Pieces = Iterator[bytes]
-
-MIRRORED_TIER: Final = 2
 
 
 class Bundle:
@@ -221,7 +220,7 @@ def _unpack(disk: Disk, path: str, temp: str, manifest: b.Manifest, task: Replay
         full = f"{temp}/{file.path}"
         _make_directory(disk, full.rpartition("/")[0], directories)
         _write(disk, full, pieces, file)
-        if file.path == b.JOURNAL_NAME and manifest.tier >= MIRRORED_TIER:
+        if file.path == b.JOURNAL_NAME and is_mirrored(manifest.tier):
             mirror = f"{temp}/{b.MIRROR_NAME}"
             _write(disk, mirror, disk.read_chunks(full), file)
     layout = Layout(temp)

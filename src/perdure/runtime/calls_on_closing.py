@@ -6,7 +6,7 @@ on is made under the writer lock, of exactly what is committed.
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -29,6 +29,7 @@ from perdure.runtime.task_audits import Audited, Extras, audit_task
 
 findings_told_max: Final = 5
 outputs_told_max: Final = 20
+goal_chars_max: Final = 2_000
 DEFAULT_SCOPE: Final = "project:default"
 _digest_chars: Final = 16
 
@@ -168,11 +169,12 @@ def handoff_note(state: State) -> str:
     ]
     left = len(made) - outputs_told_max
     more = f" and {left} more" if left > 0 else ""
+    goal = cut(state.goal_statement, goal_chars_max)
     lines = [
-        f"Task {state.task_id}: {state.goal_statement or 'no goal is on record'}",
+        f"Task {state.task_id}: {goal or 'no goal is on record'}",
         f"Nodes: {counts}.",
         f"Made: {'; '.join(made[:outputs_told_max]) or 'nothing that is registered'}{more}.",
-        f"Accept it against: {'; '.join(state.acceptance) or 'nothing is written down'}.",
+        f"Accept it against: {_first(state.acceptance) or 'nothing is written down'}.",
     ]
     given_up = [
         _given_up(n) for n in state.nodes.values() if n.state in ("QUARANTINED", "CANCELLED")
@@ -185,6 +187,12 @@ def handoff_note(state: State) -> str:
         lines.append(f"Still asked: {', '.join(list(state.questions)[:outputs_told_max])}.")
     lines.append("Prove it again: perdure verify, perdure audit. Why it is so: perdure why ID.")
     return "\n".join(lines)
+
+
+def _first(texts: Sequence[str]) -> str:
+    left = len(texts) - outputs_told_max
+    told = "; ".join(cut(text) for text in texts[:outputs_told_max])
+    return f"{told} and {left} more" if left > 0 else told
 
 
 def _made(name: str, artifact: Artifact) -> str:

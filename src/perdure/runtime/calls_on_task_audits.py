@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.core import closing_commands as k
+from perdure.core.codec import Scan
 from perdure.core.events import Event
 from perdure.core.task_audit_recompute import WHOLE
 from perdure.errors import NotFoundError, RefusedError, UsageError
@@ -26,7 +27,33 @@ def record_audit(engine: Engine, args: Args, op: str | None) -> Answer:
             rule="A-4",
             fix="Take what `perdure audit --json` prints.",
         )
-    return answer(engine.execute(k.RecordTaskAudit(dict(record)), op=op))
+    with engine.writing():
+        _check_prefix(engine, record)
+        return answer(engine.execute(k.RecordTaskAudit(dict(record)), op=op))
+
+
+def _check_prefix(engine: Engine, record: Mapping[str, Any]) -> None:
+    """Raise RefusedError where the record is of another history than this journal's.
+
+    Which task it is of, and whether it is one at all, is the decision's to say.
+    """
+    seq, state = record.get("seq"), engine.replica.state
+    if not isinstance(seq, int) or not 0 < seq <= state.seq:
+        return
+    if (record.get("task_id"), record.get("created")) != (state.task_id, state.created):
+        return
+    scan = Scan()
+    for _ in scan.commits(engine.disk.read_chunks(engine.layout.journal)):
+        if scan.tip.seq >= seq:
+            break
+    if (scan.tip.seq, scan.tip.h) != (seq, record.get("h")):
+        raise RefusedError(
+            f"the record is of another history of this task: its chain value at J-{seq} is not"
+            " that of this journal.",
+            code="another_history",
+            rule="A-4",
+            fix="Take what `perdure audit --json` prints in this workspace.",
+        )
 
 
 def correct_audit(engine: Engine, args: Args, op: str | None) -> Answer:

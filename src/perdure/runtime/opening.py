@@ -14,10 +14,10 @@ from perdure.core.commands import StartTask
 from perdure.core.decide import decide
 from perdure.core.late import LateModule
 from perdure.core.model import State
+from perdure.core.tiers import is_mirrored
 from perdure.errors import CorruptError, RefusedError
 from perdure.runtime.engine import Engine
 from perdure.runtime.masking import declared_names, encode_masked, masker_for
-from perdure.runtime.reader import mirrored_tier_least
 from perdure.runtime.recover import Recovered, recover
 from perdure.storage.journal import absent
 from perdure.storage.workspace import is_workspace
@@ -147,7 +147,7 @@ def _create(engine: Engine, start: StartTask) -> None:
     for directory in (layout.artifacts, layout.contracts, layout.spool, layout.recovered):
         disk.make_dirs(directory)
     disk.replace(layout.journal, commit.data, durable=True)
-    if start.tier >= mirrored_tier_least:  # an opening after a death in between writes it too
+    if is_mirrored(start.tier):  # an opening after a death in between writes it too
         disk.replace(layout.mirror, commit.data, durable=True)
 
 

@@ -14,6 +14,7 @@ from perdure.core.events import Event
 from perdure.core.fold import Replica
 from perdure.core.late import LateModule
 from perdure.core.secrets import Masker
+from perdure.core.tiers import is_mirrored
 from perdure.errors import CorruptError
 from perdure.runtime.masking import masker_of
 from perdure.runtime.projector import Projector
@@ -24,8 +25,6 @@ from perdure.storage.projections import committed_offset, load_snapshot
 from perdure.storage.workspace import Layout, is_workspace
 
 _mirror: Final = LateModule("perdure.storage.mirror")
-mirrored_tier_least: Final = 2
-"""Tasks of this tier have a journal mirror (J-2)."""
 
 
 class Reader:
@@ -85,7 +84,7 @@ class Reader:
                 code="not_a_journal",
                 fix="Name another directory, or put the right journal back from a copy.",
             )
-        if self.replica.state.tier >= mirrored_tier_least:
+        if is_mirrored(self.replica.state.tier):
             self.journal.mirror = _mirror.Mirror(self.disk, self.layout.mirror, self.world.clock)
         return torn[0] if torn is not None else None
 

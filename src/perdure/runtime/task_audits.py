@@ -21,6 +21,7 @@ from perdure.core.projection import AsOf, read_as_of
 from perdure.core.task_audit import AuditRecord, DiskFacts, Item, ItemFactory, Seen
 from perdure.core.task_audit_items import ITEMS
 from perdure.core.task_audit_record import make_record
+from perdure.core.tiers import is_mirrored
 from perdure.errors import HaltError, NotFoundError, PathError, StorageError
 from perdure.runtime.integrity import judge_artifact
 from perdure.runtime.reader import Reader
@@ -232,7 +233,7 @@ def _look(reader: Reader, run: _Pass, facts: DiskFacts, extras: Extras) -> None:
         facts.artifacts[name] = _seen(reader, artifact)
     for path in run.contracts:
         _read_contract(reader, path, facts)
-    facts.mirror = mirror_facts(reader.disk, reader.layout) if state.tier >= 2 else ""
+    facts.mirror = mirror_facts(reader.disk, reader.layout) if is_mirrored(state.tier) else ""
     for node in state.nodes.values():
         if node.spec.map is not None and extras.ledger is not None and node.attempts:
             counts = extras.ledger(reader.layout.node_scope(node.node_id))

@@ -6,9 +6,8 @@ Job: give the archive what only this layer can look up. Invariants: those of the
 import os
 from typing import Any
 
-from perdure.core.memory import is_scope
+from perdure.core.memory import project_scope
 from perdure.runtime import calls
-from perdure.runtime.calls_on_closing import DEFAULT_SCOPE
 from perdure.runtime.engine import Engine
 from perdure.service.task_audits import extras_of
 from perdure.service.tasks import Service
@@ -32,6 +31,4 @@ def scope_of(engine: Engine) -> str:
     """The scope of what a task has taught: its project's, by the name of its directory."""
     project = find_project(engine.disk, engine.layout.root)
     directory = os.path.dirname(project) if project is not None else engine.layout.root
-    name = "".join(c if c.isalnum() or c in "._-" else "-" for c in os.path.basename(directory))
-    scope = f"project:{name.strip('-')}"
-    return scope if is_scope(scope) else DEFAULT_SCOPE
+    return project_scope(os.path.basename(directory))

@@ -6,13 +6,12 @@ what counts and flags what is due; every answer is JSON-like data.
 """
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from perdure.core.lookup import near
-from perdure.core.memory import Entry, canonical_id, flags_of
+from perdure.core.memory import Entry, canonical_id, flags_of, project_scope
 from perdure.core.memory_search import query_chars_max, rank
 from perdure.errors import NotFoundError, UsageError
 from perdure.memory.near import alike
@@ -91,9 +90,7 @@ class MemoryReading:
     @property
     def default_scope(self) -> str:
         """That of the project, by the name of its directory."""
-        base = os.path.basename(os.path.dirname(self._project))
-        name = re.sub(r"[^A-Za-z0-9._-]", "-", base).strip("-._")[:60]
-        return f"project:{name or 'default'}"
+        return project_scope(os.path.basename(os.path.dirname(self._project)))
 
     def _shelves(self) -> list[Shelf]:
         return [store.read() for store in self._stores.values()]

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from perdure.core.codec import EMPTY_TIP, ChainTip, Commit, Scan, judge_tail, proves
 from perdure.core.fold import Replica
 from perdure.core.late import LateModule
+from perdure.core.tiers import is_mirrored
 from perdure.errors import CorruptError, StorageError
 from perdure.ports import AppendFile, Clock, Disk
 from perdure.storage.workspace import Layout
@@ -21,8 +22,6 @@ from perdure.storage.workspace import Layout
 _futures: Final = LateModule("concurrent.futures")
 _repair: Final = LateModule("perdure.storage.mirror_repair")
 NAME: Final = "journal-mirror.jsonl"
-tier_least: Final = 2
-"""As ``runtime.reader.mirrored_tier_least``, which does not load this module."""
 slow_syncs_s: Final = 0.002
 """Two syncs one after the other that take longer are under way at once from then on."""
 before_bytes: Final = 256
@@ -246,7 +245,7 @@ def tier_in(disk: Disk, path: str) -> int:
 def is_due(disk: Disk, layout: Layout) -> bool:
     """Whether this journal has a mirror, or should: by its own first line, else by the mirror's."""
     tier = tier_in(disk, layout.journal)
-    return (tier if tier >= 0 else tier_in(disk, layout.mirror)) >= tier_least
+    return is_mirrored(tier if tier >= 0 else tier_in(disk, layout.mirror))
 
 
 def mirror_facts(disk: Disk, layout: Layout) -> str:
@@ -270,7 +269,7 @@ def whole_up_to(disk: Disk, layout: Layout) -> ChainTip:
     """How far the mirror verifies by itself; ``EMPTY_TIP`` when it is none of a tier 2 task."""
     scan = Scan()
     stat = disk.stat(layout.mirror)
-    if stat is None or stat.kind != "file" or tier_in(disk, layout.mirror) < tier_least:
+    if stat is None or stat.kind != "file" or not is_mirrored(tier_in(disk, layout.mirror)):
         return EMPTY_TIP
     for _ in scan.commits(disk.read_chunks(layout.mirror)):
         pass

@@ -9,7 +9,6 @@ from tests.unit.core.test_task_audit_items import failures
 
 from perdure.core.audit_knowledge import EntriesAreSuperseded, IndexIsTrue, KnowledgeNotProgress
 from perdure.core.events import Draft
-from perdure.core.memory_index import index_entries_max
 from perdure.core.task_audit import DiskFacts, Item
 
 WHOLE: dict[str, Any] = {
@@ -55,8 +54,6 @@ def test_wording_is_named_and_fails_nothing() -> None:
         ({"index": "missing"}, True),
         ({"index": "missing", "entries": 0}, False),
         ({"index": "unheard of"}, True),
-        ({"index_lines": index_entries_max}, False),
-        ({"index_lines": index_entries_max + 1}, True),
     ],
 )
 def test_an_index_has_to_be_what_the_entries_say(change: dict[str, Any], *, fails: bool) -> None:

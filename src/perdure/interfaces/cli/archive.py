@@ -5,6 +5,7 @@ Job: parse, call the service, render.
 
 import click
 
+from perdure.errors import UsageError
 from perdure.interfaces.cli.output import acknowledge, field, fields, plain
 from perdure.interfaces.cli.request import Data, Request
 from perdure.interfaces.cli.verb import verb
@@ -33,23 +34,21 @@ def archive_command(request: Request, *, accept: str | None, close: bool, scope:
       perdure archive --close
     """
     data: Data
-    if accept is not None or close:
-        if accept is not None:
-            data = request.call("accept", {"text": accept}, role="sponsor")
-            acknowledge_stage(request, data, quiet=close)
-        if close:
-            acknowledge_stage(request, request.call("close", {}), quiet=False)
-        return 0
-    data = archive(request.service(), scope=scope, op=request.op)
+    if accept is not None and close:
+        raise UsageError(
+            "to accept and to close are two stages, each with an event of its own.",
+            code="two_stages",
+            rule="FST-3",
+            fix="Accept first: perdure archive --accept TEXT; then: perdure archive --close",
+        )
+    if accept is not None:
+        data = request.call("accept", {"text": accept}, role="sponsor")
+    elif close:
+        data = request.call("close", {})
+    else:
+        data = archive(request.service(), scope=scope, op=request.op)
     acknowledge(request, data, _lines(data))
     return int(data.get("exit_code", 0))
-
-
-def acknowledge_stage(request: Request, data: Data, *, quiet: bool) -> None:
-    """Say how far it is; of two stages in one call only the last is said as JSON."""
-    if quiet and request.json:
-        return
-    acknowledge(request, data, _lines(data))
 
 
 def _lines(data: Data) -> list[str]:

@@ -78,7 +78,12 @@ def _added(data: Data) -> list[str]:
 @click.option("--also", multiple=True, metavar="ID", help="Another one that it takes the place of.")
 @click.option("--kind", default="", metavar="KIND", help="Else as it was.")
 @click.option("--scope", default="", metavar="SCOPE", help="Else as it was.")
-@click.option("--evidence", multiple=True, metavar="REF", help="What proves it; else as it was.")
+@click.option(
+    "--evidence",
+    multiple=True,
+    metavar="REF",
+    help="What proves it.",
+)
 @click.option("--recheck-after", default="", metavar="DATE", help="When to look at it again.")
 @click.option("--stable", is_flag=True, help="It need not be re-checked any more.")
 @click.option("--distinct", default="", metavar="WHY",

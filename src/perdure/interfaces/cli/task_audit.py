@@ -10,6 +10,7 @@ import click
 
 from perdure.core.late import LateModule
 from perdure.core.task_audit_items import GROUPS, group_of
+from perdure.errors import UsageError
 from perdure.interfaces.cli.output import acknowledge, field, fields, plain, respond
 from perdure.interfaces.cli.request import Data, Request
 from perdure.interfaces.cli.verb import verb
@@ -58,6 +59,7 @@ def audit_command(
       perdure audit --item A2 --verbose
       perdure audit --json > audit.json && perdure audit --recompute audit.json
     """
+    _check_options(items, form, on_record=on_record, recompute=recompute, amend=amend)
     if recompute is not None:
         code: int = _recompute.recompute(request, recompute, amend=amend, reason=reason)
         return code
@@ -70,6 +72,28 @@ def audit_command(
     else:
         respond(request, _shown(data), _lines(data, verbose=verbose, on_record=on_record))
     return int(data["exit_code"])
+
+
+def _check_options(
+    items: tuple[str, ...], form: str, *, on_record: bool, recompute: str | None, amend: bool
+) -> None:
+    """Raise UsageError for options that would be passed over."""
+    wrong = ""
+    if amend and recompute is None:
+        wrong = "--amend corrects a record that --recompute J-n has taken again"
+    elif recompute is not None and (items or on_record or form != "text"):
+        wrong = "--recompute takes the items of its record and prints text or JSON"
+    elif on_record and items:
+        wrong = "a record on record is of the whole audit, so not with --item"
+    elif on_record and form != "text":
+        wrong = "--record prints text or JSON"
+    if wrong:
+        raise UsageError(
+            f"{wrong}.",
+            code="option_conflict",
+            rule="IN-1",
+            fix="`perdure audit --help` shows what goes together.",
+        )
 
 
 def _shown(data: Data) -> Data:
@@ -89,6 +113,8 @@ def _lines(data: Data, *, verbose: bool, on_record: bool = False) -> list[str]:
             group = group_of(item["item"])
             lines.append(f"{group} {GROUPS[group]}")
         lines += _item_lines(item, verbose=verbose)
+    if record["tier"] == 0:
+        lines.append("at tier 0 nothing of this is asked for")
     lines += fields("not audited", data["cannot"])
     if on_record and data["cannot"]:
         lines += field("not on record", "nothing is written to a damaged journal")
