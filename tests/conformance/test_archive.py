@@ -337,6 +337,20 @@ def test_fst_3_whoever_dies_after_the_last_word_leaves_nothing_to_write_for_the_
     assert host.read() == before
 
 
+def test_fst_3_words_for_a_closed_task_stay_where_they_were_left(host: Host) -> None:
+    with finished(host) as rt:
+        archive(rt)
+        accept(rt)
+        rt.engine.execute(k.CloseTask())
+    host.write("steering/write-here.md", "one more thing")
+    with host.resume(pid=101) as rt:
+        with pytest.raises(RefusedError) as caught:
+            perform(rt.engine, "note", {"text": "x"})
+        assert caught.value.code == "task_closed"
+    assert host.read("steering/write-here.md") == b"one more thing"
+    assert not os.path.exists(os.path.join(host.workspace, "steering/taken"))
+
+
 def test_the_hand_off_says_what_was_made_what_was_given_up_and_how_to_prove_it(
     host: Host,
 ) -> None:

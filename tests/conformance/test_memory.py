@@ -263,6 +263,18 @@ def test_nothing_is_added_behind_damage(host: Host, damage: str) -> None:
     assert kept.search("")["notices"]
 
 
+def test_an_entry_behind_damage_is_not_told_to_be_unknown(host: Host) -> None:
+    kept = memory(host)
+    kept.add(LIMIT, kind="env")
+    kept.add("Shop Y has no limit at all", kind="env")
+    damaged = entries_file(host).read_bytes().replace(b"429", b"503")
+    entries_file(host).write_bytes(damaged)
+    for ask in (lambda: kept.show("MEM-0002"), lambda: kept.cite(["MEM-0002"])):
+        with pytest.raises(CorruptError) as caught:
+            ask()
+        assert caught.value.exit_code == 6
+
+
 def test_the_same_operation_again_is_the_same_entry(host: Host) -> None:
     one = memory(host).add(LIMIT, kind="env", op="op-1")
     two = memory(host).add(LIMIT, kind="env", op="op-1")
@@ -276,6 +288,13 @@ def test_secrets_are_masked_before_anything_is_written(host: Host) -> None:
     assert sum(told["masked"].values()) == 2
     for path in entries_file(host).parent.iterdir():
         assert key.encode() not in path.read_bytes()
+
+
+def test_an_operation_with_a_secret_for_a_name_is_refused(host: Host) -> None:
+    with pytest.raises(RefusedError) as caught:
+        memory(host).add(LIMIT, kind="env", op="ghp_" + "a1B2c3D4e5" * 4)
+    assert caught.value.code == "secret_in_id"
+    assert not entries_file(host).exists()
 
 
 def test_what_the_task_declares_is_a_secret_to_the_memory_too(

@@ -62,8 +62,9 @@ CLOSING_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "memory: no lock",
         "memory/store.py",
-        "            wait_for_lock(lock, self._clock, self.directory)\n",
-        "",
+        "            wait_for_lock(lock, self._clock, self.directory)\n"
+        "            return self._add(",
+        "            return self._add(",
         (WRITERS,),
     ),
     Mutant(

@@ -110,6 +110,16 @@ def test_f25_items_of_a_map_that_print_a_key(tmp_path: Path) -> None:
     assert "[masked:openai-key]" in errors.out
 
 
+def test_f25_an_item_with_a_key_for_a_name_runs_nothing_at_all(tmp_path: Path) -> None:
+    (tmp_path / "items").write_text(f"a\n{SHAPED}\nb\n")
+    touch = ["--", "sh", "-c", f"touch {tmp_path}/ran.{{}}; echo '{{}}'"]
+    done = call("map", "--job", "j", "--items", "items", *touch, cwd=str(tmp_path))
+    assert done.code == 2
+    assert "secret_in_key" in done.err
+    assert SHAPED not in done.err
+    assert list(tmp_path.glob("ran.*")) == []
+
+
 def test_f25_a_command_with_a_key_in_it_is_refused_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "task.yaml").write_text(
         f"task_id: t\nnodes:\n  - id: bad\n    run: curl -u x:{SHAPED} host\n", encoding="utf-8"

@@ -154,6 +154,10 @@ def read_manifest(data: bytes) -> Manifest:
     return manifest
 
 
+mtime_least_ns: Final = -(1 << 63)
+mtime_most_ns: Final = (1 << 63) - 1
+
+
 def _check_files(manifest: Manifest) -> None:
     """Raise CorruptError unless its files can all be unpacked, each once, and nowhere else."""
     seen: set[str] = set()
@@ -163,6 +167,8 @@ def _check_files(manifest: Manifest) -> None:
             problem = "is there twice"
         if not problem and file.size_bytes < 0:
             problem = "has no size"
+        if not problem and not mtime_least_ns <= file.mtime_ns <= mtime_most_ns:
+            problem = "has a time that no file has"
         if problem:
             raise damaged(f"the file {file.path[:200]!r} {problem}", code="bundle_unsafe")
         seen.add(file.path)

@@ -33,8 +33,9 @@ def _compiled(source: str) -> re.Pattern[str]:
     return re.compile(source)
 
 
-_START: Final = r"(?<![A-Za-z0-9_-])"
-_END: Final = r"(?![A-Za-z0-9_-])"
+_START: Final = r"(?:(?<![A-Za-z0-9])|(?<=[0-9\[]m))"
+"""No letter or digit before it, but for the end of a colour code of a terminal (``ESC[31m``)."""
+_END: Final = r"(?![A-Za-z0-9])"
 _BREAK: Final = r"(?:\s|\\[nr])"
 """A line break, also as it looks inside a JSON text."""
 _KEY_ID: Final = r"A[KS]IA[A-Z2-7]{16}"

@@ -73,7 +73,7 @@ def declared_secrets(environment: Mapping[str, str], names: Iterable[str] = ()) 
 
 
 def _begins(data: bytes) -> bool:
-    return re.search(rb"(?<![A-Za-z0-9])sk-", data) is not None
+    return re.search(rb"(?:(?<![A-Za-z0-9])|(?<=[0-9\[]m))sk-", data) is not None
 
 
 def _is_no_word(value: str) -> bool:

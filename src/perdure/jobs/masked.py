@@ -5,7 +5,7 @@ is shown of it later are the same masked text; the name of an item, and the plac
 stands, cannot be masked, because something else would be found by them, so they are refused.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from perdure.core.secrets import Masker
@@ -44,6 +44,13 @@ def check_key(masker: Masker, key: str) -> None:
             rule="SE-1",
             fix="Name the item by something else, such as its number or a digest of it.",
         )
+
+
+def check_keys(masker: Masker, keys: Iterable[str]) -> None:
+    """The same of many keys, before anything is done for any of them."""
+    for key in keys:
+        if masker.may_match(key.encode("utf-8", "surrogatepass")):
+            check_key(masker, key)
 
 
 def check_cursor(masker: Masker, data: bytes) -> None:

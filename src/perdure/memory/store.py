@@ -55,6 +55,11 @@ class Shelf(NamedTuple):
         return os.path.join(self.directory, ENTRIES_NAME)
 
     @property
+    def is_damaged(self) -> bool:
+        """Whether committed lines are damaged or gone, as far as anything says."""
+        return self.reading.damage is not None or self.judged.state == "ahead"
+
+    @property
     def notices(self) -> list[str]:
         """What is not as it should be, as sentences; empty for a store that is whole."""
         found = []

@@ -162,6 +162,8 @@ def ingest(engine: Engine) -> int:
     holds the lock.
     """
     layout, disk = engine.layout, engine.disk
+    if engine.replica.state.closing.closed:
+        return 0  # nothing is written to a closed task: the words stay where they were left
     if pending_steering(engine.replica.state):
         _instructions.propagate_pending(engine)
     if disk.stat(layout.write_here) is not None or disk.stat(layout.taken) is not None:

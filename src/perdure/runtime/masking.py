@@ -131,10 +131,17 @@ def encode_masked(
     masker = masker or masker_of(engine)
     if not masker.may_match(commit.data):
         return commit
+    check_op(masker, op)
     clean = [mask_draft(masker, draft) for draft in drafts]
     if all(new is old for new, old in zip(clean, drafts, strict=True)):
         return commit
     return encode_commit(tip, clean, ts=ts, actor=actor, epoch=epoch, op=op)
+
+
+def check_op(masker: Masker, op: str | None) -> None:
+    """Raise RefusedError for the id of an operation with a secret in it: masked it is another."""
+    for name in masker.mask_text(op or "")[1]:
+        _refuse("id", name)
 
 
 def counted(engine: Held, decision: Decision) -> Decision:

@@ -21,8 +21,10 @@ from perdure.core.model import ItemsFormat
 from perdure.errors import UsageError
 from perdure.host import processor_count
 from perdure.jobs.job import CheckpointedJob
+from perdure.jobs.masked import check_keys
 from perdure.jobs.records import attempts_default
 from perdure.jobs.side_files import artifact_name
+from perdure.runtime.masking import masker_for
 from perdure.runtime.world import World, real_world
 from perdure.service.jobs import job_path, name_of, require_own_job
 
@@ -104,6 +106,7 @@ def plan_map(
             items, form=form, key=key, directory=start_dir, disk=world.disk, stdin=stdin
         )
     command.require_fields(found)
+    check_keys(masker_for(world.environment), found.keys)
     return MapPlan(
         path,
         name or name_of(world.disk, path),

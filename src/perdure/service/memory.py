@@ -7,7 +7,7 @@ data.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from perdure.core.codec import timestamp
@@ -37,7 +37,7 @@ from perdure.memory.near import near_entries, near_shown_max
 from perdure.memory.store import Added, Shelf, Store
 from perdure.runtime.engine import Engine
 from perdure.runtime.eventlog import EventLog
-from perdure.runtime.masking import masker_for, masker_of
+from perdure.runtime.masking import check_op, masker_for, masker_of
 from perdure.service.memory_reading import MemoryReading
 
 Data = dict[str, Any]
@@ -90,7 +90,7 @@ class Memory(MemoryReading):
                 self._check_new(draft["statement"], scope, [shelf, *others], besides=())
             return Entry(id=name, proposal=proposed, op=op, **draft)
 
-        return self._answer(chosen.add(make, op=op))
+        return self._put(chosen, make, op)
 
     def supersede(
         self,
@@ -161,7 +161,7 @@ class Memory(MemoryReading):
                 )
             return Entry(id=name, supersedes=over, op=op, **draft)
 
-        return self._answer(chosen.add(make, op=op))
+        return self._put(chosen, make, op)
 
     def _draft(
         self,
@@ -190,6 +190,10 @@ class Memory(MemoryReading):
         }
         clean, counts = self._masker().mask_value(fields)
         return {**clean, "masked": counts}
+
+    def _put(self, chosen: Store, make: Callable[[Shelf, str], Entry], op: str) -> Data:
+        check_op(self._masker(), op)
+        return self._answer(chosen.add(make, op=op))
 
     def _masker(self) -> Masker:
         """What is a secret to the task at hand, or without one to this process."""

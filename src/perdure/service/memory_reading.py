@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from perdure.core.lookup import near
 from perdure.core.memory import Entry, canonical_id, flags_of, project_scope
 from perdure.core.memory_search import query_chars_max, rank
-from perdure.errors import NotFoundError, UsageError
+from perdure.errors import CorruptError, NotFoundError, UsageError
 from perdure.memory.near import alike
 from perdure.memory.store import Shelf, Store
 from perdure.runtime.world import World, real_world
@@ -227,6 +227,14 @@ class MemoryReading:
                 found.append((shelf, shelf.chains.entries[wanted]))
         if len(found) == 1:
             return found[0]
+        damaged = [shelf for shelf in self._shelves() if shelf.is_damaged]
+        if not found and damaged:
+            raise CorruptError(
+                f"{typed!r} is not among the entries that can be read. {damaged[0].notices[0]}",
+                code="memory_corrupt",
+                rule="ME-1",
+                fix="Put entries.jsonl back from a copy; then ask again.",
+            )
         if not found:
             short = [known.rpartition(":")[2] for known in names]
             raise NotFoundError(

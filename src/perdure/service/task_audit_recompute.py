@@ -85,6 +85,7 @@ def _answer(
         "counts": counts,
         "items": [msgspec.to_builtins(one) for one in holdings],
         "never_held": list(wrong_of(holdings)),
+        "not_in_it": sorted({factory().id for factory in ITEMS}.difference(items_named(said))),
         "recomputed": msgspec.to_builtins(now) if now is not None else {},
         "exit_code": 0 if holds else 1,
     }

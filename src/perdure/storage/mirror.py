@@ -26,6 +26,7 @@ slow_syncs_s: Final = 0.002
 """Two syncs one after the other that take longer are under way at once from then on."""
 before_bytes: Final = 256
 """So much in front of a commit is compared: the end of a line has its chain value."""
+ONE_FILE: Final = "is the same file as the journal (a hard link), so there is one copy alone"
 RESUME: Final = "Run `perdure resume`, which puts right what can be, and names what cannot."
 
 
@@ -60,9 +61,18 @@ class Mirror:
                 fix="Move it away, then run `perdure resume`, which writes the mirror again.",
             )
         if stat.inode != self._inode:
+            self._check_own(stat.inode)
             self.close()
             self._inode, self._agreed = stat.inode, None
         return stat.size_bytes
+
+    def _check_own(self, inode: int) -> None:
+        """Raise CorruptError where the mirror is the journal by another name: that is one copy."""
+        journal = self._disk.stat(Layout(os.path.dirname(self.path)).journal)
+        if journal is not None and journal.inode == inode:
+            raise CorruptError(
+                f"{self.path} {ONE_FILE}.", code="mirror_disagrees", rule="J-2", fix=RESUME
+            )
 
     def agrees(self, tip: ChainTip) -> bool:
         """Whether it ends at ``tip`` with the line that ends there. One look, at most one read."""
@@ -154,6 +164,12 @@ class Comparison(NamedTuple):
     """What a crash has left, or a commit under way: the next writer completes it."""
 
 
+def is_one_file(disk: Disk, layout: Layout) -> bool:
+    """Whether both names lead to the same file."""
+    journal, mirror = disk.stat(layout.journal), disk.stat(layout.mirror)
+    return journal is not None and mirror is not None and journal.inode == mirror.inode
+
+
 def compare(disk: Disk, layout: Layout, scan: Scan) -> Comparison:
     """Both files in full, up to where ``scan`` has read the journal. A commit that is made
     meanwhile is no difference. Reads only; memory is bounded."""
@@ -162,6 +178,8 @@ def compare(disk: Disk, layout: Layout, scan: Scan) -> Comparison:
         return Comparison(f"{NAME} is gone")
     if stat.kind != "file":
         return Comparison(f"{NAME} is a {stat.kind}, not a file")
+    if is_one_file(disk, layout):
+        return Comparison(f"{NAME} {ONE_FILE}")
     tip, size = scan.tip, stat.size_bytes
     at = first_difference(disk, layout.journal, layout.mirror, min(size, tip.offset))
     if at is not None:

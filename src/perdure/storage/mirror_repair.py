@@ -18,7 +18,7 @@ from perdure.core.fold import Replica
 from perdure.core.on_disk import Fragment, name_damaged
 from perdure.errors import CorruptError
 from perdure.ports import TEMP_MARK, Disk
-from perdure.storage.mirror import NAME, common_prefix, first_difference
+from perdure.storage.mirror import NAME, ONE_FILE, common_prefix, first_difference, is_one_file
 from perdure.storage.projections import committed_offset
 from perdure.storage.workspace import Layout
 
@@ -72,7 +72,7 @@ class Fixes(NamedTuple):
 def are_alike(disk: Disk, layout: Layout) -> bool:
     """Whether both are there with the same bytes. Reads both in full."""
     sizes = [_size(disk, path) for path in (layout.journal, layout.mirror)]
-    if sizes[0] != sizes[1] or sizes[0] < 0:
+    if sizes[0] != sizes[1] or sizes[0] < 0 or is_one_file(disk, layout):
         return False
     return first_difference(disk, layout.journal, layout.mirror, sizes[0]) is None
 
@@ -220,12 +220,15 @@ def repair(disk: Disk, layout: Layout, history: History) -> Fixes:
 
     The journal first: then it is whole alone, and the mirror is made from it. Durable on return.
     """
+    one = is_one_file(disk, layout)
+    if one:  # a file of its own first: what is done to one of them must not be done to both
+        _write_whole(disk, layout.mirror, disk.read_chunks(layout.journal))
     first = _Repair(disk, layout, history.tip, history.parts).put_right(history.journal)
     whole = (Part(layout.journal, 0, history.tip.offset),)
     second = _Repair(disk, layout, history.tip, whole).put_right(history.mirror)
     return Fixes(
-        first.found + second.found,
-        first.repaired + second.repaired,
+        (f"{NAME} {ONE_FILE}",) * one + first.found + second.found,
+        ("it was made a file of its own",) * one + first.repaired + second.repaired,
         first.fragments + second.fragments,
     )
 

@@ -61,6 +61,15 @@ def test_each_known_shape_is_masked_and_nothing_beside_it(secret: str, name: str
     assert counts == {name: 1}
 
 
+@pytest.mark.parametrize("around", ["_{}_", "-{}-", "key={}_x", "\x1b[31m{}\x1b[0m", "\x1b[m{}"])
+@pytest.mark.parametrize("secret", ["ghp_" + "a1B2c3D4e5" * 4, "AKIAQX7ZB3LMNOP4RSTU"])
+def test_emphasis_and_colours_around_a_secret_hide_nothing(secret: str, around: str) -> None:
+    masked, counts = Masker({}).mask_text(around.format(secret))
+    assert secret not in masked
+    assert sum(counts.values()) == 1
+    assert Masker({}).may_match(around.format(secret).encode())
+
+
 def test_a_private_key_is_masked_between_its_lines() -> None:
     key = f"-----BEGIN RSA PRIVATE KEY-----\n{KEY_BODY}\n-----END RSA PRIVATE KEY-----\n"
     masked, counts = Masker({}).mask_text(f"before\n{key}after")

@@ -122,6 +122,15 @@ def test_an_id_with_a_secret_for_a_name_is_refused(machine: Machine) -> None:
     assert machine.journal() == before
 
 
+def test_an_operation_with_a_secret_for_a_name_is_refused(machine: Machine) -> None:
+    runtime = machine.open("T")
+    before = machine.journal()
+    with pytest.raises(RefusedError) as caught:
+        perform(runtime.engine, "note", {"text": "x"}, op=f"op-{TOKEN}")
+    assert caught.value.code == "secret_in_id"
+    assert machine.journal() == before
+
+
 def test_a_document_with_a_secret_for_a_name_is_refused(machine: Machine) -> None:
     runtime = machine.open("T")
     machine.write(f"tmp/{TOKEN}.md", b"x")

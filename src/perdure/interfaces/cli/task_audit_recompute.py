@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from perdure.errors import NotFoundError, StorageError, UsageError
-from perdure.interfaces.cli.output import acknowledge, plain, respond
+from perdure.interfaces.cli.output import acknowledge, field, plain, respond
 from perdure.interfaces.cli.request import Data, Request
 from perdure.service.task_audit_recompute import recompute_answer, record_bytes_max
 
@@ -67,6 +67,8 @@ def _lines(data: Data) -> list[str]:
     upto = f" up to J-{data['seq']}" if data["seq"] is not None else ""
     holds = "all of it holds" if data["holds"] else "it does not hold"
     lines = [f"record {plain(data['record'])}{upto}: {holds} ({counts})"]
+    missing = data["not_in_it"]
+    lines += field("not in it", f"{len(missing)} items: {', '.join(missing)}" if missing else "")
     for one in data["items"]:
         if one["standing"] == "holds":
             continue
