@@ -17,7 +17,7 @@ from perdure.core.model import State
 from perdure.core.tiers import is_mirrored
 from perdure.errors import CorruptError, RefusedError
 from perdure.runtime.engine import Engine
-from perdure.runtime.masking import declared_names, encode_masked, masker_for
+from perdure.runtime.masking import declared_names, encode_masked, mask_draft, masker_for, masker_of
 from perdure.runtime.recover import Recovered, recover
 from perdure.storage.journal import absent
 from perdure.storage.workspace import is_workspace
@@ -44,7 +44,8 @@ def open_for_work(
         missing = absent(engine.disk, engine.layout)
         if start is None or isinstance(missing, CorruptError):
             raise missing
-        decide(engine.replica, start, engine.context())  # refused before anything is made
+        for draft in decide(engine.replica, start, engine.context()).drafts:
+            mask_draft(masker_of(engine), draft)  # refused, as by deciding, before anything is made
         engine.disk.make_dirs(engine.layout.root)
     elif not _may_be_restored(engine):
         _check_task(engine, task_id)

@@ -122,6 +122,13 @@ def test_an_id_with_a_secret_for_a_name_is_refused(machine: Machine) -> None:
     assert machine.journal() == before
 
 
+def test_a_task_with_a_secret_for_a_name_leaves_nothing_behind(workspace: str) -> None:
+    with pytest.raises(RefusedError) as caught:
+        HaltRuntime(f"{workspace}/new", TOKEN)
+    assert caught.value.code == "secret_in_id"
+    assert os.listdir(workspace) == []
+
+
 def test_an_operation_with_a_secret_for_a_name_is_refused(machine: Machine) -> None:
     runtime = machine.open("T")
     before = machine.journal()
