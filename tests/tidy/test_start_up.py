@@ -20,6 +20,7 @@ DEAR = {
     "logging",
     "psutil",
     "rich",
+    "shutil",
     "subprocess",
     "yaml",
     "perdure.control",

@@ -4,12 +4,12 @@ Job: find a page by its name, in an installation or beside the source. Invariant
 anything but the pages of this version.
 """
 
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from typing import Final
+from typing import Any, Final
 
+from perdure.core.late import LateModule
 from perdure.errors import NotFoundError
 
+_resources: Final = LateModule("importlib.resources")
 _PACKAGE: Final = "perdure"
 
 
@@ -18,7 +18,7 @@ def read_page(name: str) -> str:
     for directory in _places():
         page = directory / name
         if page.is_file():
-            return page.read_text(encoding="utf-8")
+            return str(page.read_text(encoding="utf-8"))
     raise NotFoundError(
         f"the page {name} did not come with this installation.",
         code="unknown_page",
@@ -26,7 +26,7 @@ def read_page(name: str) -> str:
     )
 
 
-def _places() -> tuple[Traversable, ...]:
+def _places() -> tuple[Any, ...]:
     """Where a wheel puts the pages, then where a checkout has them."""
-    package = files(_PACKAGE)
+    package = _resources.files(_PACKAGE)
     return (package / "docs", package / ".." / ".." / "docs")

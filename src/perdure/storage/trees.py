@@ -8,13 +8,14 @@ StorageError.
 
 import contextlib
 import os
-import shutil
 import stat as _stat
 from collections.abc import Iterator
 from typing import Final
 
+from perdure.core.late import LateModule
 from perdure.errors import StorageError
 
+_shutil: Final = LateModule("shutil")
 _FLAGS: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _FILE_MODE: Final = 0o644
 _RUN_BITS: Final = 0o111
@@ -52,7 +53,7 @@ class RealTrees:
     def remove_tree(self, path: str) -> None:
         """As the port says."""
         with _named(path, "Removing"), contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path)
+            _shutil.rmtree(path)
 
 
 @contextlib.contextmanager
